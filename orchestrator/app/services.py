@@ -98,8 +98,8 @@ class Services(Struct, frozen=True):
         Wait so long, or until somebody asks us to stop.
         """
         end = self.clock.monotonic() + seconds
-        while not self.stop.stopping and (left := end - self.clock.monotonic()) > 0:
-            self.clock.sleep(min(left, 0.1))
+        while not self.stop.stopping and (remaining := end - self.clock.monotonic()) > 0:
+            self.clock.sleep(min(remaining, 0.1))
 
     def note(self, message: str, *, hint: str = "", level: str = "info", step: str = "") -> None:
         """

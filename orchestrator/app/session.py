@@ -137,11 +137,11 @@ class Session:
         when it is first asked for.
         """
         with self._lock:
-            found = next((row for row in self.run.steps if row.step == step), None)
-            if found is None:
-                found = _pending_row(self.deployment, step)
-                self.run = self.run.model_copy(update={"steps": (*self.run.steps, found)})
-            return found
+            row = next((item for item in self.run.steps if item.step == step), None)
+            if row is None:
+                row = _pending_row(self.deployment, step)
+                self.run = self.run.model_copy(update={"steps": (*self.run.steps, row)})
+            return row
 
     def report(self, row: StepRun) -> None:
         """
@@ -154,7 +154,7 @@ class Session:
         Replace the rows of some steps and write ``run.json`` once, if that changes anything.
         """
         with self._lock:
-            steps = tuple(rows.get(known.step, known) for known in self.run.steps)
+            steps = tuple(rows.get(row.step, row) for row in self.run.steps)
             if steps == self.run.steps:
                 return
             self.run = self.run.model_copy(update={"steps": steps})
@@ -258,10 +258,10 @@ class Session:
         What is not under way any more: of a deposed and a new object at one address the first one.
         """
         key = (target, address, action)
-        found = [it for it in self._in_flight if (it.target, it.address, it.action) == key][:1]
-        for item in found:
+        items = [it for it in self._in_flight if (it.target, it.address, it.action) == key][:1]
+        for item in items:
             self._in_flight.remove(item)
-        return found
+        return items
 
     def forget_objects(self, target: str) -> None:
         """
@@ -279,26 +279,26 @@ class Session:
         Busy.
         """
         services = self.services
-        held: Claim | None = None
-        wanted, told = self._claim, False
-        while (held := services.store.take_claim(wanted, replaces=held)) is not None:
+        current: Claim | None = None
+        wanted, announced = self._claim, False
+        while (current := services.store.take_claim(wanted, replaces=current)) is not None:
             wanted = self._claim
-            gone = [item for item in held.holders if self._may_replace(item, takeover)]
-            left = [item for item in held.holders if item not in gone]
-            if all(map(wanted.may_share, left)):
-                wanted = wanted.model_copy(update={"others": tuple(left)})
+            gone = [item for item in current.holders if self._may_replace(item, takeover)]
+            remaining = [item for item in current.holders if item not in gone]
+            if all(map(wanted.may_share, remaining)):
+                wanted = wanted.model_copy(update={"others": tuple(remaining)})
                 self.takes_over_from += [item.run_id for item in gone]
                 unproven = any(self._may_live(item) for item in gone)
-                self.replaced = held if unproven else None
+                self.replaced = current if unproven else None
                 continue
-            message, hint = claim_message(services, left[0])
+            message, hint = claim_message(services, remaining[0])
             if not wait or services.stop.stopping:
                 raise Busy(message, hint=hint)
-            if not told:
+            if not announced:
                 services.note(f"waiting: {message}")
-                told = True
+                announced = True
             services.clock.sleep(0.5)
-            held = None
+            current = None
 
     def hand_back_claim(self) -> None:
         """
@@ -313,9 +313,9 @@ class Session:
         Fenced where another run has taken the claim over: nothing more may be mutated here.
         """
         claim = self._claim
-        held = self.services.store.claim(claim.blueprint, claim.environment)
-        if held is None or claim.run_id not in (item.run_id for item in held.holders):
-            who = f"run {held.run_id}" if held else "nobody"
+        current = self.services.store.claim(claim.blueprint, claim.environment)
+        if current is None or claim.run_id not in (item.run_id for item in current.holders):
+            who = f"run {current.run_id}" if current else "nobody"
             raise Fenced(
                 f"{claim.blueprint}/{claim.environment} is no longer claimed by this run but by "
                 f"{who}",
@@ -326,17 +326,17 @@ class Session:
         """
         The other runs that hold the claim, too.
         """
-        held = self.services.store.claim(self._claim.blueprint, self._claim.environment)
-        return frozenset(item.run_id for item in (held.holders if held else ())) - {self.run_id}
+        claim = self.services.store.claim(self._claim.blueprint, self._claim.environment)
+        return frozenset(item.run_id for item in (claim.holders if claim else ())) - {self.run_id}
 
-    def _may_live(self, held: Claim) -> bool:
-        return self.services.processes.liveness(held.owner) is Liveness.UNKNOWN
+    def _may_live(self, claim: Claim) -> bool:
+        return self.services.processes.liveness(claim.owner) is Liveness.UNKNOWN
 
-    def _may_replace(self, held: Claim, takeover: str | None) -> bool:
-        state = self.services.processes.liveness(held.owner)
-        if state is not Liveness.UNKNOWN or takeover is None:
-            return state is Liveness.GONE
-        lease = self.services.store.lease(held.run_id)
+    def _may_replace(self, claim: Claim, takeover: str | None) -> bool:
+        liveness = self.services.processes.liveness(claim.owner)
+        if liveness is not Liveness.UNKNOWN or takeover is None:
+            return liveness is Liveness.GONE
+        lease = self.services.store.lease(claim.run_id)
         return lease is None or lease.age >= self.services.limits.silence
 
     @contextmanager
@@ -385,11 +385,11 @@ class Session:
         Give the claim back, or leave it to those that hold it, too.
         """
         store, claim = self.services.store, self._claim
-        while (held := store.claim(claim.blueprint, claim.environment)) is not None:
-            left = held.without(claim.run_id)
-            if left is None or claim.run_id not in (item.run_id for item in held.holders):
+        while (current := store.claim(claim.blueprint, claim.environment)) is not None:
+            remaining = current.without(claim.run_id)
+            if remaining is None or claim.run_id not in (item.run_id for item in current.holders):
                 break
-            if store.take_claim(left, replaces=held) is None:
+            if store.take_claim(remaining, replaces=current) is None:
                 return
         store.drop_claim(claim)
 
@@ -399,20 +399,20 @@ class Session:
         and every ``heartbeat`` seconds anyhow.
         """
         clock, limits = self.services.clock, self.services.limits
-        last, told, changed = clock.monotonic(), False, False
+        last, signal_noted, changed = clock.monotonic(), False, False
         while not self._closing:
             if self._wake.wait(0.2):
                 self._wake.clear()  # now, not at the beat: an event that is set does not wait
                 changed = True
             elapsed = clock.monotonic() - last
-            stopping = self.services.stop.stopping and not told
+            stopping = self.services.stop.stopping and not signal_noted
             due = stopping or elapsed >= limits.heartbeat or (changed and elapsed >= 1.0)
             if not due or self._closing:
                 continue
             changed = False
             if stopping:
                 self._note_signal()
-            told = told or stopping
+            signal_noted = signal_noted or stopping
             last = clock.monotonic()
             self._beat()
 
@@ -501,18 +501,18 @@ def _pending_row(deployment: Deployment, step: str) -> StepRun:
     return StepRun(step=step, target=str(deployment.target(step)), status=StepStatus.PENDING)
 
 
-def claim_message(services: Services, held: Claim) -> tuple[str, str]:
+def claim_message(services: Services, claim: Claim) -> tuple[str, str]:
     """
     Message and hint of a claim that somebody else holds.
     """
-    lease = services.store.lease(held.run_id)
-    seen = f"last heartbeat {lease.age:.0f} s ago" if lease else "no heartbeat"
+    lease = services.store.lease(claim.run_id)
+    heartbeat = f"last heartbeat {lease.age:.0f} s ago" if lease else "no heartbeat"
     message = (
-        f"{held.blueprint}/{held.environment} is claimed by run {held.run_id} "
-        f"({held.command} by {held.actor.user} on {held.owner.host}, pid {held.owner.pid}, "
-        f"since {held.taken_at:%Y-%m-%d %H:%M:%S} UTC; {seen})"
+        f"{claim.blueprint}/{claim.environment} is claimed by run {claim.run_id} "
+        f"({claim.command} by {claim.actor.user} on {claim.owner.host}, pid {claim.owner.pid}, "
+        f"since {claim.taken_at:%Y-%m-%d %H:%M:%S} UTC; {heartbeat})"
     )
-    hint = f"look at it with `orchestrator runs show {held.run_id}`, or wait (--wait)"
-    if services.processes.liveness(held.owner) is Liveness.UNKNOWN:
+    hint = f"look at it with `orchestrator runs show {claim.run_id}`, or wait (--wait)"
+    if services.processes.liveness(claim.owner) is Liveness.UNKNOWN:
         hint += "; if it is dead for certain, --takeover REASON"
     return message, hint

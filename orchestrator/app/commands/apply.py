@@ -195,7 +195,7 @@ def _apply_step(
             runner.options.plan,
             verb="apply",
             attempt=number,
-            made=made.get(name) if number == 1 else None,
+            engine_plan=made.get(name) if number == 1 else None,
         ).run()
 
     done, attempts = with_retries(runner, name, attempt)

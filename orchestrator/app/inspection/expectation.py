@@ -46,11 +46,11 @@ def check_expectation(
         )
     rows = [row for row in document.steps if _counts(row, document)]
     if expected == "destroyed":
-        kept = _needed_by_retained(document, graph) if allow_retained and graph else frozenset()
-        left = {row.step: _left(row, allow_retained=allow_retained) for row in rows}
-        odd = [said for step, said in left.items() if said and step not in kept]
+        needed = _needed_by_retained(document, graph) if allow_retained and graph else frozenset()
+        reasons = {row.step: _why_not_destroyed(row, allow_retained=allow_retained) for row in rows}
+        odd = [reason for step, reason in reasons.items() if reason and step not in needed]
     elif str(document.verdict) == expected:
-        odd = [said for row in rows if (said := _undone(row))]
+        odd = [reason for row in rows if (reason := _undone(row))]
     else:
         odd = [f"{row.step} is {row.status}" for row in rows if row.status != expected]
     if odd:
@@ -96,7 +96,7 @@ def _undone(row: StepState) -> str:
     return f"the compensation of {row.step} is {row.compensation.verdict}"
 
 
-def _left(row: StepState, *, allow_retained: bool) -> str:
+def _why_not_destroyed(row: StepState, *, allow_retained: bool) -> str:
     """
     Why a step does not count as destroyed; empty where it does.
     """

@@ -150,7 +150,7 @@ class Inspection:
         """
         The steps that were made inside the step, directly or not: blueprint and record agree.
         """
-        found: set[str] = set()
+        children: set[str] = set()
         owners = {
             name: item.owned_by
             for name, item in self.summary.steps.items()
@@ -160,9 +160,9 @@ class Inspection:
         while pending:
             owner = pending.pop()
             mine = [name for name, parent in owners.items() if parent == owner]
-            found.update(mine)
+            children.update(mine)
             pending += mine
-        return found
+        return children
 
     def _was_made_in(self, step: str, parent: str) -> bool:
         record = self.newest(step)
@@ -175,7 +175,7 @@ class Inspection:
         if step in self.signs and condition is Condition.SILENT:
             unproven = unproven or _process(self.signs[step], record)
         fault, lock = self.history.fault(step, record), self._lock_fault(step, record)
-        kept = retention(described.retain if described else None, record)
+        retained = retention(described.retain if described else None, record)
         failed, no_retry = self.history.retry(step, record)
         earlier, no_rollback = self.history.rollback(step, record)
         blockers = {Remedy.RETRY: no_retry, Remedy.ROLLBACK: no_rollback}
@@ -202,11 +202,13 @@ class Inspection:
             failed_run=failed,
             changed_secrets=self._changed_secrets(failed) if failed and not no_retry else (),
             earlier_run=earlier,
-            blockers={remedy: found for remedy, found in blockers.items() if found is not None},
+            blockers={
+                remedy: blocker for remedy, blocker in blockers.items() if blocker is not None
+            },
             rerun_inputs=self._given_inputs(record),
             compensates=described is not None and bool(described.compensate),
             hook_doubts=self._action_doubts(step),
-            retained_because=kept.reason if kept else None,
+            retained_because=retained.reason if retained else None,
             scope=_scope(described.providers) if described else "",
         )
 
@@ -237,13 +239,13 @@ class Inspection:
         """
         What is interrupted or in doubt in them, by action.
         """
-        found: dict[HookKind, str] = {}
+        doubts_by_kind: dict[HookKind, str] = {}
         for root in self.hook_targets(step):
             action = hook_of(Target.parse(root.target).step)
             doubts = ", ".join(doubt.address for doubt in root.in_doubt)
             if action is not None and (doubts or root.status is Status.RUNNING):
-                found[action[1]] = doubts or f"run {root.run_id} was interrupted in it"
-        return found
+                doubts_by_kind[action[1]] = doubts or f"run {root.run_id} was interrupted in it"
+        return doubts_by_kind
 
     def _changed_secrets(self, run_id: str) -> tuple[str, ...]:
         """
@@ -281,13 +283,20 @@ class Inspection:
         The addresses of which the provider was asked when nothing could be under way any more, and
         could not tell, and those that there was no way to ask for.
         """
-        found = set()
+        addresses = set()
         for doubt in record.resources.in_doubt if record else ():
-            asked, since = doubt.readback, doubt.at or (record.updated_at if record else self.now)
-            late = asked is not None and (asked.at - since).total_seconds() >= self.settle
-            if asked is not None and (late or asked.method == "none") and asked.adopts is None:
-                found.add(doubt.address)
-        return frozenset(found)
+            readback, since = (
+                doubt.readback,
+                doubt.at or (record.updated_at if record else self.now),
+            )
+            late = readback is not None and (readback.at - since).total_seconds() >= self.settle
+            if (
+                readback is not None
+                and (late or readback.method == "none")
+                and readback.adopts is None
+            ):
+                addresses.add(doubt.address)
+        return frozenset(addresses)
 
     def _lock_fault(self, step: str, record: OperationRecord | None) -> Fault | None:
         """
@@ -341,7 +350,7 @@ class Inspection:
         """
         The outcomes that came too late to be recorded, each with its file.
         """
-        found = []
+        outcomes = []
         for file in self.reader.files.late():
             try:
                 outcome = parse_record(file.read_bytes())
@@ -349,8 +358,8 @@ class Inspection:
                 continue  # evidence that cannot be read must not hide the rest
             place = (outcome.target.blueprint, outcome.target.environment)
             if place == (self.summary.blueprint, self.summary.environment):
-                found.append((outcome, file))
-        return found
+                outcomes.append((outcome, file))
+        return outcomes
 
 
 def _word(status: Status | None) -> str:
@@ -380,10 +389,10 @@ def _scope(providers: Mapping[str, Template]) -> str:
     for name, template in providers.items():
         raw = template.raw if isinstance(template.raw, dict) else {}
         plain = {key: value for key, value in raw.items() if not CREDENTIAL.search(key)}
-        told = ", ".join(
+        settings = ", ".join(
             f"{key}={value}" for key, value in plain.items() if isinstance(value, str | int)
         )
-        shown.append(f"{name} ({told})" if told else name)
+        shown.append(f"{name} ({settings})" if settings else name)
     return ", ".join(shown)
 
 

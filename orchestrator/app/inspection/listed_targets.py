@@ -45,8 +45,8 @@ def select_targets(
     """
     if not patterns and not exclude:
         return None
-    known = {*listed_targets(summary, reader.records(summary))} - {*summary.graph.order}
-    named = {name for name in patterns if name in known}
+    listed = {*listed_targets(summary, reader.records(summary))} - {*summary.graph.order}
+    named = {name for name in patterns if name in listed}
     others = [name for name in patterns if name not in named]
     if named and not others:
         return named

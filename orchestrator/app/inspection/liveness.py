@@ -54,7 +54,7 @@ class LivenessProbe(Struct, frozen=True):
         if kind is not None:
             step = hook_step_name(step, kind)  # its call left its files there
         engine = self.files.engine_identity(record.run_id, step, record.attempt)
-        known: dict[Role, ProcessIdentity | None] = {
+        identities: dict[Role, ProcessIdentity | None] = {
             "run": lease.owner if lease else None,
             "engine": engine,
         }
@@ -62,7 +62,7 @@ class LivenessProbe(Struct, frozen=True):
             lease=lease.of(str(record.target.target), record.sequence) if lease else None,
             processes={
                 role: (identity, self.processes.liveness(identity))
-                for role, identity in known.items()
+                for role, identity in identities.items()
                 if identity is not None
             },
             engine_lost=engine is None

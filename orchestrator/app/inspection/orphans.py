@@ -57,7 +57,7 @@ def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
         parse_deployment,
     )
 
-    found, lacking = {}, []
+    orphans, lacking = {}, []
     for record in alive_orphans(base, store.records(base.blueprint, base.environment)):
         check_owner(record, base.project, (base.path, *base.moved_from))
         step = step_of(record.target.step)
@@ -81,7 +81,7 @@ def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
         if step not in frozen.steps:
             lacking.append(str(record.target.target))
             continue
-        found[step] = Orphan(step, record.run_id, frozen)
+        orphans[step] = Orphan(step, record.run_id, frozen)
     if lacking:
         raise Refused(
             "not_kept",
@@ -89,7 +89,7 @@ def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
             hint="put the steps back into the blueprint, apply them, and take them out again; or "
             "destroy them while they are in it",
         )
-    return found
+    return orphans
 
 
 def gone_blueprint(
@@ -117,9 +117,9 @@ def gone_blueprint(
             f"{wanted} is recorded for several blueprint files: {', '.join(paths)}",
             hint="put the right one back",
         )
-    known = sorted({record.target.environment for record in records})
-    if chosen not in known:
-        hint = f"recorded are: {', '.join(known)}"
+    environments = sorted({record.target.environment for record in records})
+    if chosen not in environments:
+        hint = f"recorded are: {', '.join(environments)}"
         raise Invalid([Problem(f"nothing is recorded of {name}/{chosen}", hint=hint)])
     return without_steps(project, name, chosen, paths[0])
 

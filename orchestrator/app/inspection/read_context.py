@@ -78,9 +78,9 @@ class ReadContext(Struct, frozen=True):
         The newest records by step, orphans included; Refused where one is somebody else's.
         """
         records = {}
-        for found in self.store.records(summary.blueprint, summary.environment):
-            check_owner(found, self.project, (summary.path, *summary.moved_from))
-            records[found.target.step] = found
+        for record in self.store.records(summary.blueprint, summary.environment):
+            check_owner(record, self.project, (summary.path, *summary.moved_from))
+            records[record.target.step] = record
         return records
 
     def spooled_outcomes(
@@ -90,14 +90,14 @@ class ReadContext(Struct, frozen=True):
         The outcomes that wait on disk and are the next entry of their step.
         """
         place = (summary.blueprint, summary.environment)
-        found = {}
+        outcomes = {}
         for item in self.spool.pending():
             step = item.target.step
-            known = records.get(step)
+            record = records.get(step)
             ours = (item.target.blueprint, item.target.environment) == place
-            if ours and (known is None or item.sequence == known.sequence + 1):
-                found[step] = item
-        return found
+            if ours and (record is None or item.sequence == record.sequence + 1):
+                outcomes[step] = item
+        return outcomes
 
     def run_ids(self) -> list[str]:
         """

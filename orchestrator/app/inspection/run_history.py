@@ -50,17 +50,17 @@ class RunHistory:
         """
         The newest runs of the blueprint in the environment, newest first, at most `RUNS`.
         """
-        found = []
+        runs = []
         for run_id in self._reader.run_ids()[:READ]:
             try:
                 run = find_run(self._reader.files, self._reader.store, run_id)
             except StoreUnavailable:
                 continue  # a run record that cannot be read hides no operation record
             if run is not None and (run.blueprint, run.environment) == self._place:
-                found.append(run)
-            if len(found) == RUNS:
+                runs.append(run)
+            if len(runs) == RUNS:
                 break
-        return found
+        return runs
 
     def last_run(self, step: str) -> tuple[RunRecord, StepRun] | None:
         """
@@ -123,16 +123,16 @@ class RunHistory:
         blocker = self._run_blocker(run_id, run)
         if run is None or blocker is not None:
             return run_id, blocker
-        found = retry_blocker(run, step, record, self._stored)
-        return (None, None) if isinstance(found, Skip) else (run_id, found)
+        obstacle = retry_blocker(run, step, record, self._stored)
+        return (None, None) if isinstance(obstacle, Skip) else (run_id, obstacle)
 
     def _run(self, run_id: str) -> RunRecord | None:
         """
         A run, however long ago; None where nobody knows it, or its record cannot be read.
         """
-        known = next((run for run in self.runs if run.run_id == run_id), None)
+        recent = next((run for run in self.runs if run.run_id == run_id), None)
         with suppress(StoreUnavailable):
-            return known or find_run(self._reader.files, self._reader.store, run_id)
+            return recent or find_run(self._reader.files, self._reader.store, run_id)
         return None
 
     def rollback(
@@ -146,12 +146,12 @@ class RunHistory:
         for run in self.runs:
             if record is None or run.run_id >= record.run_id:
                 continue
-            found = self._run_blocker(run.run_id, run)
-            found = found or rollback_blocker(run, step, self._stored, unverified=False)
-            if found is None:
+            blocker = self._run_blocker(run.run_id, run)
+            blocker = blocker or rollback_blocker(run, step, self._stored, unverified=False)
+            if blocker is None:
                 return run.run_id, None
-            if nearest is None and found.reason in ("unverified", "snapshot_missing"):
-                nearest = (run.run_id, found)
+            if nearest is None and blocker.reason in ("unverified", "snapshot_missing"):
+                nearest = (run.run_id, blocker)
         return nearest or (None, None)
 
     def lock_fault(self, step: str) -> Fault | None:

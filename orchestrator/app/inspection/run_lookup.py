@@ -108,10 +108,10 @@ def run_to_redeploy(
     return _certain(run_to_follow(chosen or records))
 
 
-def _certain(found: str | Blocker) -> str:
-    if isinstance(found, Blocker):
-        raise refusal([found])
-    return found
+def _certain(result: str | Blocker) -> str:
+    if isinstance(result, Blocker):
+        raise refusal([result])
+    return result
 
 
 def read_prior_run(
@@ -139,7 +139,7 @@ def read_prior_run(
     )
     if blocker is not None:
         raise refusal([blocker])
-    assert run is not None, "an unknown run is an blocker"
+    assert run is not None, "an unknown run is a blocker"
     assert run.deployment is not None, "so is one without a deployment"
     text = store.blob(deployment_blob(run.deployment)) or b""
     try:
@@ -156,8 +156,8 @@ def check_promotable(store: OperationStore, run: RunRecord, steps: Sequence[str]
     Refused, with all of them, where a step's module cannot be taken from the run.
     """
     stored = store.blobs("snapshots/")
-    found = [promotion_blocker(run, step, stored) for step in steps]
-    blockers = [item for item in found if item is not None]
+    checks = (promotion_blocker(run, step, stored) for step in steps)
+    blockers = [blocker for blocker in checks if blocker is not None]
     if blockers:
         raise refusal(blockers)
 

@@ -55,15 +55,15 @@ def check_objects_visible(
     step, record, before = context.prepared.step, context.prepared.record, proposal.before
     refs = inventory(before)
     here = SavedState(run_id="", host="", scope=context.scope(refs))
-    found = confirm_absence(context, [SavedObjects(here, before.raw, refs)], wait=0.0)
-    state_of = {finding.key: finding for finding in found}
+    findings = confirm_absence(context, [SavedObjects(here, before.raw, refs)], wait=0.0)
+    state_of = {finding.key: finding for finding in findings}
     remote = [item for item in before.objects if has_remote_side(item.provider)]
     states = {item: state_of[item.address, item.id] for item in remote}
     gone = tuple(item for item in remote if states[item].state == "gone")
     there = [item for item in remote if states[item].state == "remaining"]
     target = f"{record.target.target}" if record else step.name
-    seen = RefreshResult(gone, unexplained(gone, there))
-    check_vanished(target, before, seen, accepted=options.accept_vanished)
+    refresh = RefreshResult(gone, unexplained(gone, there))
+    check_vanished(target, before, refresh, accepted=options.accept_vanished)
     if absence_method(options.verify_absence, step.verify_absence, record) != "provider":
         return proposal
     unsure = unexplained([item for item in remote if states[item].state == "unknown"], there)

@@ -41,7 +41,7 @@ def approved_step(
         objects=approved_objects(plan.content.objects, services.key) if plan.content else (),
         module=prepared.snapshot.digest,
         lock_file=_lock_digest(services, prepared),
-        given=_given(services, prepared, inputs),
+        given=_blueprint_digests(services, prepared, inputs),
         lineage=plan.before.lineage or None,
     )
 
@@ -97,14 +97,17 @@ def _other_sources(
     ]
     if approved.lineage is not None:
         compared.append(("the provider state", approved.lineage, plan.before.lineage))
-    given = _given(services, prepared, inputs)
+    current = _blueprint_digests(services, prepared, inputs)
     compared += [
-        (name, approved.given.get(name), given.get(name)) for name in {**approved.given, **given}
+        (name, approved.given.get(name), current.get(name))
+        for name in {**approved.given, **current}
     ]
     return [f"{what} is another one" for what, shown, now in compared if shown != now]
 
 
-def _given(services: Services, prepared: PreparedStep, inputs: StepInputs) -> dict[str, str]:
+def _blueprint_digests(
+    services: Services, prepared: PreparedStep, inputs: StepInputs
+) -> dict[str, str]:
     """
     Digests of what the blueprint gives a step: inputs of its module and the configuration of its
     providers, of which no value of the plan need tell. Without credentials: those of a plan may be
@@ -116,13 +119,13 @@ def _given(services: Services, prepared: PreparedStep, inputs: StepInputs) -> di
             name
             for name in values
             if name not in templates
-            or all(found.kind not in _OF_OTHERS for found in templates[name].references)
+            or all(reference.kind not in _OF_OTHERS for reference in templates[name].references)
         ]
 
     hidden: dict[str, set[LeafPath]] = defaultdict(set)
     for name, *path in inputs.secrets:
         hidden[str(name)].add(tuple(path))
-    found = {
+    digests = {
         f"input {name}": digest(without_leaves(inputs.values[name], hidden[name]), services.key)
         for name in own(inputs.values, prepared.step.inputs)
     }
@@ -134,7 +137,7 @@ def _given(services: Services, prepared: PreparedStep, inputs: StepInputs) -> di
     def configuration(value: Json) -> str:
         return digest(without_identity(value), services.key)
 
-    return found | dict(scope((), {}, configured, configuration))
+    return digests | dict(scope((), {}, configured, configuration))
 
 
 def _lock_digest(services: Services, prepared: PreparedStep) -> str | None:

@@ -173,6 +173,6 @@ def _providers(lock_file: bytes | None) -> Mapping[str, str]:
     if lock_file is None:
         return {}
     return {
-        found["address"].decode(): found["version"].decode()
-        for found in _LOCKED_PROVIDER.finditer(lock_file)
+        match["address"].decode(): match["version"].decode()
+        for match in _LOCKED_PROVIDER.finditer(lock_file)
     }

@@ -54,8 +54,8 @@ def patiently(
     """
     for number in range(1, TRIES):
         result = attempt(number)
-        said = error_text(result)
-        if result.exit_code == 0 or services.stop.stopping or not TRANSIENT.search(said):
+        error = error_text(result)
+        if result.exit_code == 0 or services.stop.stopping or not TRANSIENT.search(error):
             return result
         services.sink.emit(
             StepRetried(
@@ -63,7 +63,7 @@ def patiently(
                 step=step,
                 phase=phase,
                 attempt=number + 1,
-                reason=said.splitlines()[0] if said else "",
+                reason=error.splitlines()[0] if error else "",
             )
         )
         services.pause(float(2**number))
@@ -130,14 +130,14 @@ def mask_by_digest(
     Mask from here on the values in a provider state whose keyed digests are wanted; which of them
     were found.
     """
-    found = find_secrets(
+    secrets = find_secrets(
         (*state.attributes, *(output.value for output in state.outputs.values())),
         wanted,
         partial(digest, key=services.key),
     )
-    for value in found.values():
+    for value in secrets.values():
         services.masker.add(value)
-    return frozenset(found)
+    return frozenset(secrets)
 
 
 def call_spec(
@@ -223,8 +223,8 @@ def failure(result: CallResult, phase: str, stop: StopToken) -> OrchestratorErro
             lock_id=result.lock.id,
             hint="wait for its holder; `--lock-timeout 5m` lets the engine wait",
         )
-    said = error_text(result) or f"exit code {result.exit_code}"
-    if DAMAGED_STATE.search(said):
+    text = error_text(result) or f"exit code {result.exit_code}"
+    if DAMAGED_STATE.search(text):
         return StateDamaged(
             "the provider state is damaged: what is stored as it can not be read",
             hint="the objects may be alive: restore the state; if it is lost, "
@@ -232,15 +232,15 @@ def failure(result: CallResult, phase: str, stop: StopToken) -> OrchestratorErro
             phase="surgery",
         )
     errors = Journal.of(result.messages, whole=result.complete).errors
-    return EngineFailed(phase, said, diagnostics=errors)
+    return EngineFailed(phase, text, diagnostics=errors)
 
 
 def error_text(result: CallResult) -> str:
     journal = Journal.of(result.messages, whole=result.complete)
     lines = []
-    for found in journal.errors:
-        where = f" ({found.at})" if found.at else ""
-        lines.append(f"{found.summary}{where}\n{found.detail}".strip())
+    for error in journal.errors:
+        where = f" ({error.at})" if error.at else ""
+        lines.append(f"{error.summary}{where}\n{error.detail}".strip())
     return "\n".join(lines) or result.stderr_text.strip()
 
 

@@ -46,14 +46,14 @@ def look_before_create(
         return digest(value, services.key)
 
     records = services.store.records() if query.searches else []
-    held = {(ref.type, ref.id) for record in records for ref in record.resources.inventory}
-    held |= {(item.type, item.id) for item in plan.before.objects}
+    existing = {(ref.type, ref.id) for record in records for ref in record.resources.inventory}
+    existing |= {(item.type, item.id) for item in plan.before.objects}
     deleted = {item.address for item in plan.journal.planned if item.action == "delete"}
     before = objects_before(
         queries,
         query,
         result,
-        held=held,
+        held=existing,
         leaving={(o.type, o.id) for o in plan.before.objects if o.address in deleted},
         digest=keyed,
     )
@@ -70,7 +70,7 @@ def _check_absent(session: Session, step: str, before: ObjectsBefore) -> None:
     if not before.exist:
         return
     records = session.services.store.records()
-    said = [
+    problems = [
         f"{address}: {' and '.join(ids)} exists already, and "
         + whose(records, parse_address(address).type, ids)
         for address, ids in before.exist.items()
@@ -80,7 +80,7 @@ def _check_absent(session: Session, step: str, before: ObjectsBefore) -> None:
     imported = shlex.join(("orchestrator", "import", target, address, ids[0]))
     raise Refused(
         "exists_already",
-        f"{step}: {'; '.join(said)}",
+        f"{step}: {'; '.join(problems)}",
         hint=f"give it another name; or take it over: `{imported}`",
         phase="readback",
     )

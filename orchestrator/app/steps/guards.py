@@ -47,19 +47,21 @@ def check_state(
     """
     if record is None or record.status in NOTHING_THERE:
         if state.objects:
-            known = "no record here" if record is None else f"recorded `{record.status}`"
+            recorded = "no record here" if record is None else f"recorded `{record.status}`"
             hint = (
                 "somebody else made them, or their record lies elsewhere: take them over with "
                 f"`{_adopt(target)}`, or remove them with the tool that made them"
             )
             bound = record.provider_state if record else None
             if bound is not None and bound.lineage == state.lineage:
-                known += f" at serial {bound.serial} of the same state, which is at {state.serial}"
+                recorded += (
+                    f" at serial {bound.serial} of the same state, which is at {state.serial}"
+                )
                 hint = f"was the operation store put back? Restore its newest copy; else {hint}"
             raise Refused(
                 "unrecorded_state",
                 f"{target}: the provider state holds {len(state.objects)} objects "
-                f"({_some(o.address for o in state.objects)}), but there is {known}",
+                f"({_some(o.address for o in state.objects)}), but there is {recorded}",
                 hint=hint,
             )
         return None
@@ -198,7 +200,7 @@ def shared_state_error(step: Step, other: str, location: str) -> Invalid:
 
 
 def check_vanished(
-    target: str, state: PulledState, seen: RefreshResult, *, accepted: str | None
+    target: str, state: PulledState, refresh: RefreshResult, *, accepted: str | None
 ) -> None:
     """
     Refused where the refresh found none of the objects that the state knows, or a provider
@@ -210,7 +212,7 @@ def check_vanished(
         "wrong region, account or credentials? Set them right and run the same command again; if "
         "the objects are really gone, apply and destroy take it: --accept-vanished REASON"
     )
-    if seen.missing and len(seen.missing) == len(state.objects):
+    if refresh.missing and len(refresh.missing) == len(state.objects):
         vanished = _some({item.address for item in state.objects})
         raise Refused(
             "vanished",
@@ -218,12 +220,12 @@ def check_vanished(
             hint=hint,
             phase="readback",
         )
-    if seen.unexplained:
-        blind = ", ".join(sorted({item.configuration for item in seen.unexplained}))
+    if refresh.unexplained:
+        blind = ", ".join(sorted({item.configuration for item in refresh.unexplained}))
         raise Refused(
             "vanished",
             f"{target}: {blind} finds these no more, nor any other of their types: "
-            f"{_some(item.address for item in seen.unexplained)}",
+            f"{_some(item.address for item in refresh.unexplained)}",
             hint=hint,
             phase="readback",
         )
@@ -278,11 +280,11 @@ def check_adopted(
     (law: not ours until proven), unless a reason accepts it.
     """
     doomed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
-    held = {(item.address, item.id) for item in state.objects}
+    present = {(item.address, item.id) for item in state.objects}
     hit = [
         item
         for item in (record.adopted if record else ())
-        if item.address in doomed and (item.address, item.id) in held
+        if item.address in doomed and (item.address, item.id) in present
     ]
     if hit and accepted is None:
         raise adopted_refusal(target, hit)
@@ -299,8 +301,8 @@ def check_adopted_records(
         record = records.get(step)
         if record is None or accepted is not None:
             continue
-        held = {(ref.address, ref.id) for ref in record.resources.inventory}
-        hit = [item for item in record.adopted if (item.address, item.id) in held]
+        present = {(ref.address, ref.id) for ref in record.resources.inventory}
+        hit = [item for item in record.adopted if (item.address, item.id) in present]
         if hit:
             raise adopted_refusal(str(record.target.target), hit)
 
@@ -390,10 +392,10 @@ def check_dependents(
                 continue
             needed.setdefault(dependent, []).append(step)
     if needed:
-        said = "; ".join(f"{name} needs {', '.join(on)}" for name, on in sorted(needed.items()))
+        needs = "; ".join(f"{name} needs {', '.join(on)}" for name, on in sorted(needed.items()))
         raise Refused(
             "dependents",
-            f"outside the selection, still alive: {said}",
+            f"outside the selection, still alive: {needs}",
             hint="destroy them too: "
             + " ".join(f"--step {name}" for name in (*selected, *sorted(needed))),
         )
@@ -409,25 +411,25 @@ def check_children(
     of what went with it: the child's provider state could then neither be planned nor destroyed.
     """
     gone = {name for name, record in records.items() if record and record.status in NOTHING_THERE}
-    left = [
+    children = [
         child
         for child, parent in owners(deployment, records).items()
         if parent in gone and parent in applied and child not in gone
     ]
-    if left:
-        steps = [word for child in left for word in ("--step", child)]
+    if children:
+        steps = [word for child in children for word in ("--step", child)]
         raise Refused(
             "child_left",
             f"went with their parents, which are gone, and are still recorded as alive: "
-            f"{', '.join(left)}",
+            f"{', '.join(children)}",
             hint=f"finish the destroy first: {command_line(deployment, 'destroy', *steps)}",
         )
 
 
 def _adopt(target: str) -> str:
-    found = Target.parse(target)
-    place = RecordedBlueprint(found.blueprint, found.environment)
-    return command_line(place, "adopt", "--step", found.step)
+    parsed = Target.parse(target)
+    place = RecordedBlueprint(parsed.blueprint, parsed.environment)
+    return command_line(place, "adopt", "--step", parsed.step)
 
 
 def reconcile_command(record: OperationRecord) -> str:

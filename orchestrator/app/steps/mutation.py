@@ -209,10 +209,10 @@ def conclude_engine_call(
     if marker.active_command in SURGERY:
         return surgery_ended(marker, before, evidence, services.stamp())
     verification: Verification | None = None
-    left: tuple[PlannedAction, ...] = ()
+    undone: tuple[PlannedAction, ...] = ()
     if marker.active_command == "apply" and evidence.clean and evidence.state is not None:
         verification = checks(evidence.state)
-        left = left_undone()
+        undone = left_undone()
         # Checks that a signal cut short have not failed: asked again after they ran.
         evidence = replace(evidence, stopped=evidence.stopped or services.stop.stopping)
     evidence = with_absence_findings(query, marker, evidence)
@@ -223,7 +223,7 @@ def conclude_engine_call(
         services.stamp(),
         refusals=refusal_rules(query.prepared.step),
         verification=verification,
-        left=left,
+        left=undone,
     )
 
 

@@ -91,10 +91,10 @@ class StepPipeline:
         *,
         verb: Direction,
         attempt: int,
-        made: EnginePlan | None = None,
+        engine_plan: EnginePlan | None = None,
     ) -> None:
         self.session = session
-        self._made = made
+        self._engine_plan = engine_plan
         self.services = session.services
         self.prepared = prepared
         self.inputs = inputs
@@ -224,13 +224,13 @@ class StepPipeline:
         """
         try:
             self.facts.write_inputs()
-            if self._made is not None:
+            if self._engine_plan is not None:
                 yield check_plan(
                     self.services,
                     self.prepared,
                     self.inputs,
                     self.options,
-                    self._made,
+                    self._engine_plan,
                     check,
                     missing_objects,
                 )
@@ -287,8 +287,8 @@ class StepPipeline:
         except PlanChanged as exc:
             if not self.options.reviewed:
                 raise
-            said = exc.message.removeprefix(f"{self.step.name}: ")
-            self.services.note(said, level="warning", step=self.step.name)
+            message = exc.message.removeprefix(f"{self.step.name}: ")
+            self.services.note(message, level="warning", step=self.step.name)
             self.services.sink.emit(plan.shown)
             return False
         if self.options.reviewed:
@@ -304,29 +304,29 @@ class StepPipeline:
             )
 
     def record_unchanged(self, plan: CheckedPlan) -> StepResult:
-        services, known = self.services, self.prepared.record
+        services, record = self.services, self.prepared.record
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
         keep_inventory(services, self.evidence, state)
         if self.verb == "destroy":
-            assert known is not None, "a target without a record is not destroyed"
-            known = _with_open_doubts(known, plan)
+            assert record is not None, "a target without a record is not destroyed"
+            record = _with_open_doubts(record, plan)
             entry = gone_without_mutation(
-                known,
+                record,
                 services.stamp(),
-                recheck_absence(self._query, known, wait=absence_timeout(self._query)),
+                recheck_absence(self._query, record, wait=absence_timeout(self._query)),
                 run_id=self.session.run_id,
             )
         else:
             checks = self._check(state)
             if checks.verdict == "failed" and services.stop.stopping:
                 raise stopped(services.stop)
-            left = self._left_undone()
-            if left:
-                return self._nothing_targeted(known, state, left)
+            undone = self._left_undone()
+            if undone:
+                return self._nothing_targeted(record, state, undone)
             self.facts.store_for_reruns()
             facts = self.facts.of(state)
             entry = unchanged(
-                known,
+                record,
                 facts,
                 state,
                 services.stamp(),
@@ -339,17 +339,19 @@ class StepPipeline:
         return StepResult(record=entry, state=state, mutated=False, fault=entry.error)
 
     def _nothing_targeted(
-        self, known: OperationRecord | None, state: PulledState, left: tuple[PlannedAction, ...]
+        self, record: OperationRecord | None, state: PulledState, undone: tuple[PlannedAction, ...]
     ) -> StepResult:
         """
         The record as it is, where a targeted plan is empty and an untargeted one is not: nothing
         was applied. Refused where there is no record to leave as it is.
         """
-        said = f"the targeted plan is empty: nothing was applied; {targeted_fault(left).summary}"
-        if known is None or known.status in NOTHING_THERE:
-            raise Refused("targeted", said, hint="apply without --target")
-        self.services.note(said, hint="apply without --target", step=self.step.name)
-        return StepResult(record=known, state=state, mutated=False, fault=known.error)
+        message = (
+            f"the targeted plan is empty: nothing was applied; {targeted_fault(undone).summary}"
+        )
+        if record is None or record.status in NOTHING_THERE:
+            raise Refused("targeted", message, hint="apply without --target")
+        self.services.note(message, hint="apply without --target", step=self.step.name)
+        return StepResult(record=record, state=state, mutated=False, fault=record.error)
 
     def _check(self, state: PulledState) -> Verification:
         return run_checks(
@@ -364,7 +366,7 @@ class StepPipeline:
         """
         Carry out an approved plan.
         """
-        services, known = self.services, self.prepared.record
+        services, record = self.services, self.prepared.record
         facts = self.facts.of(plan.before)
         if self.verb == "destroy":
             absence = absence_facts(
@@ -378,7 +380,7 @@ class StepPipeline:
                 facts, destroy=replace(absence, unavailable_secrets=self.inputs.unavailable)
             )
         marker = mark(
-            known,
+            record,
             facts,
             plan.before,
             services.stamp(),
@@ -406,7 +408,7 @@ class StepPipeline:
             observe=relay(self.session, self.step.name, marker),
         )
         mutation = Mutation(
-            marker, call, partial(self._conclude, known), spec, store=self.facts.store_for_reruns
+            marker, call, partial(self._conclude, record), spec, store=self.facts.store_for_reruns
         )
         outcome, evidence = mutate(self.session, mutation)
         mutated = not evidence.touched_nothing
@@ -427,12 +429,12 @@ class StepPipeline:
         )
 
     def _conclude(
-        self, known: OperationRecord | None, marker: OperationRecord, evidence: MutationEvidence
+        self, before: OperationRecord | None, marker: OperationRecord, evidence: MutationEvidence
     ) -> OperationRecord:
         return conclude_engine_call(
             self._query,
             marker,
-            known,
+            before,
             evidence,
             checks=self._check,
             left_undone=self._left_undone,
@@ -473,10 +475,10 @@ class StepPipeline:
         return (*plan.journal.changes, *changed)
 
 
-def _with_open_doubts(known: OperationRecord, plan: CheckedPlan) -> OperationRecord:
+def _with_open_doubts(record: OperationRecord, plan: CheckedPlan) -> OperationRecord:
     """
     The record with the doubts that the plan leaves open.
     """
-    resources = known.resources.model_copy(update={"in_doubt": plan.doubts})
-    settled = (*known.settled, *plan.settled)
-    return known.model_copy(update={"resources": resources, "settled": settled})
+    resources = record.resources.model_copy(update={"in_doubt": plan.doubts})
+    settled = (*record.settled, *plan.settled)
+    return record.model_copy(update={"resources": resources, "settled": settled})

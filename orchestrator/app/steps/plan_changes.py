@@ -29,7 +29,7 @@ def plan_changes(
     The changes that a plan holds, masked; ``inputs`` are held against those of the last apply.
     """
     record, snapshot = prepared.record, prepared.snapshot
-    found = content.changes.model_copy(
+    changes = content.changes.model_copy(
         update={
             "inputs_changed": () if inputs is None else _inputs_changed(services, record, inputs),
             "module_changed": inputs is not None
@@ -42,7 +42,7 @@ def plan_changes(
     )
     # What the plan calls sensitive is hidden here, and no secret of the run: only who looks at a
     # plan has read it, and a record must not depend on whether somebody did.
-    return redacted(redacted(found, services.masker), Masker(content.secrets))
+    return redacted(redacted(changes, services.masker), Masker(content.secrets))
 
 
 def _inputs_changed(
@@ -91,7 +91,7 @@ def diagnostics_of(exc: OrchestratorError) -> tuple[PlanDiagnostic, ...]:
     """
     What the engine said about a step that could not be planned.
     """
-    found = exc.diagnostics if isinstance(exc, EngineFailed) else ()
+    diagnostics = exc.diagnostics if isinstance(exc, EngineFailed) else ()
     return tuple(
-        PlanDiagnostic.of_diagnostic(item) for item in found if isinstance(item, Diagnostic)
+        PlanDiagnostic.of_diagnostic(item) for item in diagnostics if isinstance(item, Diagnostic)
     )

@@ -155,11 +155,11 @@ def _check_addresses_known(
     Invalid where an address to replace or to target is neither in the provider state nor planned:
     the engine would silently do nothing about it.
     """
-    known = {*(item.address for item in before.objects), *(c.address for c in journal.changes)}
+    addresses = {*(item.address for item in before.objects), *(c.address for c in journal.changes)}
     problems = [
-        Problem(f"{target}: there is no object {address}", hint=did_you_mean(address, known))
+        Problem(f"{target}: there is no object {address}", hint=did_you_mean(address, addresses))
         for address in (*options.replace, *options.targets)
-        if "data." not in address and not any(_within(item, address) for item in known)
+        if "data." not in address and not any(_within(item, address) for item in addresses)
     ]
     if problems:
         raise Invalid(problems)
@@ -256,15 +256,15 @@ def plan_step(
         return EnginePlan(direction, target, file, journal, before, run_id, changed, content)
 
     try:
-        made = make("plan")
+        plan = make("plan")
         # A provider may answer "not found" once about what is there: before anything is made again
         # or left out of a destroy, it is read a second time. If all is lost nothing goes on anyway.
-        lost = _dropped(services, made)
-        if lost and len(lost) < len(made.before.objects) and options.accept_vanished is None:
+        lost = _dropped(services, plan)
+        if lost and len(lost) < len(plan.before.objects) and options.accept_vanished is None:
             named = ", ".join(item.label for item in lost)
             services.note(f"not found, read a second time: {named}", level="warning", step=step)
-            made = make("plan-again")
-        return check_plan(services, prepared, inputs, options, made, check, missing_objects)
+            plan = make("plan-again")
+        return check_plan(services, prepared, inputs, options, plan, check, missing_objects)
     except OrchestratorError:
         file.unlink(missing_ok=True)
         raise
@@ -290,7 +290,7 @@ def check_plan(
     prepared: PreparedStep,
     inputs: StepInputs,
     options: PlanOptions,
-    made: EnginePlan,
+    plan: EnginePlan,
     check: StateCheck,
     missing_objects: MissingObjects,
 ) -> CheckedPlan:
@@ -298,31 +298,31 @@ def check_plan(
     The plan held against the record: refused, or shown with the doubts that stay open.
     """
     record, step = prepared.record, prepared.step.name
-    journal, before = made.journal, made.before
+    journal, before = plan.journal, plan.before
     accepted = options.accept_vanished
-    destroying = made.direction == "destroy"
-    prepared.bindings.check_lineage(made.target, before)
-    _check_addresses_known(made.target, options, journal, before)
-    moved = check(made.target, record, before)
+    destroying = plan.direction == "destroy"
+    prepared.bindings.check_lineage(plan.target, before)
+    _check_addresses_known(plan.target, options, journal, before)
+    moved = check(plan.target, record, before)
     if moved is not None:
         services.note(moved, level="warning", step=step)
     _warn_of_secret_keys(services, step, journal)
     imports = {item.address: item.importing for item in journal.planned if item.importing}
-    warn_of_shared_objects(services, step, made.target, imports)
-    seen = refresh_result(journal, before, destroying=destroying, targeted=bool(options.targets))
-    deleted = _deleted_earlier(services, prepared, seen)
+    warn_of_shared_objects(services, step, plan.target, imports)
+    refresh = refresh_result(journal, before, destroying=destroying, targeted=bool(options.targets))
+    deleted = _deleted_earlier(services, prepared, refresh)
     if deleted:
         named = ", ".join(item.label for item in deleted)
         services.note(f"gone by an earlier delete: {named}", step=step)
     if destroying:
         journal = journal.with_deletes(item.address for item in deleted)
     others = replace(before, objects=tuple(o for o in before.objects if o not in deleted))
-    check_vanished(made.target, others, seen.without(deleted), accepted=accepted)
+    check_vanished(plan.target, others, refresh.without(deleted), accepted=accepted)
     if missing_objects == "refused":
-        check_missing_objects(made.target, record, before, destroying=destroying)
+        check_missing_objects(plan.target, record, before, destroying=destroying)
     look = StateObservation(
         at=services.clock.now(),
-        run_id=made.run_id,
+        run_id=plan.run_id,
         settling_time=services.limits.settle,
         ids=before.ids,
         refreshed=options.refreshes_all,
@@ -334,15 +334,15 @@ def check_plan(
     if destroying:
         doubts = with_vanished(doubts, missing_from_state(record, before))
     changes = None
-    if options.values and made.content is not None:
+    if options.values and plan.content is not None:
         now = None if destroying else inputs
-        changes = plan_changes(services, prepared, now, made.content, journal)
+        changes = plan_changes(services, prepared, now, plan.content, journal)
     shown = PlanReady(
         at=services.clock.now(),
         step=step,
         actions=journal.changes,
         outputs=journal.outputs,
-        drifted=_drifted(made),
+        drifted=_drifted(plan),
         inputs=inputs.masked(),
         changes=changes,
     )
@@ -352,18 +352,18 @@ def check_plan(
     if rewrites:
         services.note(STATE_REWRITTEN, step=step)
     return CheckedPlan(
-        made.direction,
-        file=made.file,
+        plan.direction,
+        file=plan.file,
         journal=journal,
         before=before,
         shown=shown,
         doubts=doubts,
         settled=settle_doubts(record, look),
         deleted=look.deleted,
-        changed=made.changed,
-        dropped=_dropped(services, made),
+        changed=plan.changed,
+        dropped=_dropped(services, plan),
         rewrites_state=rewrites,
-        content=made.content,
+        content=plan.content,
     )
 
 
@@ -421,17 +421,17 @@ def _warn_of_secret_keys(services: Services, step: str, journal: Journal) -> Non
         )
 
 
-def _drifted(made: EnginePlan) -> tuple[PlannedAction, ...]:
+def _drifted(plan: EnginePlan) -> tuple[PlannedAction, ...]:
     """
     What changed outside the engine, without what only reads in another notation.
     """
-    drift = made.content.changes.drift if made.content is not None else ()
+    drift = plan.content.changes.drift if plan.content is not None else ()
     same = {item.address for item in drift if item.action != "delete" and item.equivalent}
-    return tuple(item for item in made.journal.drifted if item.address not in same)
+    return tuple(item for item in plan.journal.drifted if item.address not in same)
 
 
 def _deleted_earlier(
-    services: Services, prepared: PreparedStep, seen: RefreshResult
+    services: Services, prepared: PreparedStep, refresh: RefreshResult
 ) -> tuple[StateObject, ...]:
     """
     What the refresh did not find because an earlier mutation has deleted it, and the provider
@@ -442,12 +442,12 @@ def _deleted_earlier(
     """
     record = prepared.record
     unanswered = unanswered_deletes(record, refusal_rules(prepared.step))
-    found = tuple(item for item in seen.missing if (item.address, item.id) in unanswered)
-    if not found or record is None or record.scope is None:
+    deleted = tuple(item for item in refresh.missing if (item.address, item.id) in unanswered)
+    if not deleted or record is None or record.scope is None:
         return ()
-    providers = {item.provider for item in found}
+    providers = {item.provider for item in deleted}
     now = scope(providers, services.environ, prepared.configured, fingerprint)
-    return () if differing(record.scope, now, providers) else found
+    return () if differing(record.scope, now, providers) else deleted
 
 
 def plan_content(
@@ -466,15 +466,17 @@ def plan_content(
         services.engine.discard(spec)
 
 
-def _dropped(services: Services, made: EnginePlan) -> tuple[StateObject, ...]:
+def _dropped(services: Services, plan: EnginePlan) -> tuple[StateObject, ...]:
     """
     The objects that the refresh of the plan took out of the provider state, deposed ones too.
     """
-    refreshed = services.engine.refreshed_state_in_plan(made.file)
+    refreshed = services.engine.refreshed_state_in_plan(plan.file)
     if refreshed is None:
-        lost = {item.address for item in made.journal.drifted if item.action == "delete"}
-        return tuple(o for o in made.before.objects if o.address in lost and o.deposed is None)
-    kept = {(item.address, item.id, item.deposed) for item in refreshed.objects}
+        lost = {item.address for item in plan.journal.drifted if item.action == "delete"}
+        return tuple(o for o in plan.before.objects if o.address in lost and o.deposed is None)
+    remaining = {(item.address, item.id, item.deposed) for item in refreshed.objects}
     return tuple(
-        item for item in made.before.objects if (item.address, item.id, item.deposed) not in kept
+        item
+        for item in plan.before.objects
+        if (item.address, item.id, item.deposed) not in remaining
     )

@@ -34,10 +34,10 @@ def check_policy(session: Session, step: str, plan: CheckedPlan, *, override: st
         return
     objects = plan.content.objects
     before = session.count_destroys(destroys(objects))
-    found = [*violations(policy, step, objects, regions=plan.content.regions, destroyed=before)]
+    breaches = [*violations(policy, step, objects, regions=plan.content.regions, destroyed=before)]
     row = _row(session, step).with_plan(plan.shown).counted()
-    found += _rego_violations(session, [row], "apply")
-    _refuse(session, found, override=override)
+    breaches += _rego_violations(session, [row], "apply")
+    _refuse(session, breaches, override=override)
 
 
 def check_policy_of_destroy(
@@ -62,11 +62,11 @@ def check_policy_of_destroy(
             for item in inventory
         )
         actions = tuple(PlannedAction(address=o.address, action="delete") for o in inventory)
-        held = {"resources": resources, "actions": actions}
-        rows.append(_row(session, step).model_copy(update=held).counted())
-    found = [*violations_of_steps(session.deployment.policy, steps)]
-    found += _rego_violations(session, rows, "destroy")
-    _refuse(session, found, override=override)
+        changes = {"resources": resources, "actions": actions}
+        rows.append(_row(session, step).model_copy(update=changes).counted())
+    breaches = [*violations_of_steps(session.deployment.policy, steps)]
+    breaches += _rego_violations(session, rows, "destroy")
+    _refuse(session, breaches, override=override)
 
 
 def rego_violations(
@@ -102,19 +102,19 @@ def _row(session: Session, step: str) -> PlannedStep:
     return PlannedStep(step=step, target=str(session.deployment.target(step)), status="planned")
 
 
-def describe_violations(found: Sequence[Violation]) -> str:
+def describe_violations(breaches: Sequence[Violation]) -> str:
     """
     What is forbidden, in one line.
     """
-    return "; ".join(f"{item.step}: {item.text}" if item.step else item.text for item in found)
+    return "; ".join(f"{item.step}: {item.text}" if item.step else item.text for item in breaches)
 
 
-def refusals(found: Iterable[Violation]) -> dict[str, OrchestratorError]:
+def refusals(breaches: Iterable[Violation]) -> dict[str, OrchestratorError]:
     """
     The refusal of each step of which a plan does what is forbidden; of the whole plan under "".
     """
     steps: dict[str, list[Violation]] = {}
-    for item in found:
+    for item in breaches:
         if item.verdict == "fail":
             steps.setdefault(item.step, []).append(item)
     return {step: _refusal(items) for step, items in steps.items()}
@@ -129,14 +129,14 @@ def _refusal(forbidden: Sequence[Violation]) -> Refused:
     )
 
 
-def _refuse(session: Session, found: Sequence[Violation], *, override: str | None) -> None:
-    warnings = [item for item in found if item.verdict == "warn"]
-    forbidden = [item for item in found if item.verdict == "fail"]
+def _refuse(session: Session, breaches: Sequence[Violation], *, override: str | None) -> None:
+    warnings = [item for item in breaches if item.verdict == "warn"]
+    forbidden = [item for item in breaches if item.verdict == "fail"]
     for item in warnings:
         session.services.note(f"the policy warns: {item.text}", level="warning", step=item.step)
     if not forbidden:
         return
     if override is None:
         raise _refusal(forbidden)
-    said = describe_violations(forbidden)
-    session.services.note(f"the policy is overridden ({override}): {said}", level="warning")
+    text = describe_violations(forbidden)
+    session.services.note(f"the policy is overridden ({override}): {text}", level="warning")

@@ -130,13 +130,13 @@ def stored_snapshot(services: Services, digest: str) -> Snapshot | None:
     archive = services.store.blob(snapshot_blob(digest))
     if archive is None:
         return None
-    found = services.workdirs.unpack(archive)
-    if found.digest != digest:
+    snapshot = services.workdirs.unpack(archive)
+    if snapshot.digest != digest:
         raise StoreUnavailable(
-            f"the stored snapshot {digest} holds {found.digest} instead",
+            f"the stored snapshot {digest} holds {snapshot.digest} instead",
             hint="the operation store is damaged; restore it",
         )
-    return found
+    return snapshot
 
 
 def applied_outputs(services: Services, deployment: str, step: str) -> Sequence[Output]:
@@ -146,10 +146,10 @@ def applied_outputs(services: Services, deployment: str, step: str) -> Sequence[
     """
     text = services.store.blob(deployment_blob(deployment))
     try:
-        found = parse_deployment(text or b"", deployment).steps[step].module.outputs
+        outputs = parse_deployment(text or b"", deployment).steps[step].module.outputs
     except (UnreadableDeployment, KeyError):
         return ()
-    return tuple(found.values())
+    return tuple(outputs.values())
 
 
 def lay_out(
@@ -191,10 +191,10 @@ def lay_out(
         module=os.path.normpath(Path(deployment.path).parent / step.module_ref),
     )
     bound = record.provider_state if record else None
-    found = (work_dir.backend_type, work_dir.location, services.workspace)
+    configured = (work_dir.backend_type, work_dir.location, services.workspace)
     if record is not None and record.status in NOTHING_THERE:
         return work_dir
-    if bound is not None and (bound.backend, bound.location, bound.workspace) != found:
+    if bound is not None and (bound.backend, bound.location, bound.workspace) != configured:
         raise Refused(
             "backend_changed",
             f"{target} is bound to the provider state {bound.backend} {bound.location} (workspace "
@@ -275,10 +275,10 @@ def state_encryption(services: Services, prepared: PreparedStep) -> str:
     """
     The keyed digest of what says how the engine encrypts provider state, "" where nothing does.
     """
-    told = services.environ.get("TF_ENCRYPTION", ""), prepared.snapshot.encryption
-    if prepared.engine.kind != "tofu" or not any(told):
+    settings = services.environ.get("TF_ENCRYPTION", ""), prepared.snapshot.encryption
+    if prepared.engine.kind != "tofu" or not any(settings):
         return ""
-    return digest([*told, dict(prepared.work_dir.early_values)], services.key)
+    return digest([*settings, dict(prepared.work_dir.early_values)], services.key)
 
 
 def refusal_rules(step: Step) -> RefusalRules:

@@ -58,12 +58,12 @@ def record_outcome(services: Services, outcome: OperationRecord) -> OperationRec
             write_late_outcome(services, outcome)
             raise
         except StoreUnavailable as exc:
-            left = began + grace - clock.monotonic()
-            if tries >= len(PATIENCE) and left <= 0:
+            remaining = began + grace - clock.monotonic()
+            if tries >= len(PATIENCE) and remaining <= 0:
                 raise _spooled(services, outcome, exc) from exc
             if tries == len(PATIENCE):
                 services.note(
-                    f"the outcome waits for the operation store, {left:.0f} s more at most: "
+                    f"the outcome waits for the operation store, {remaining:.0f} s more at most: "
                     f"{exc.message}",
                     level="warning",
                     step=outcome.target.step,

@@ -74,16 +74,16 @@ def removed_objects(
     """
     What the destroy of a marker has removed from provider state and nobody has doubted before.
     """
-    known = marker.resources.inventory
+    inventory = marker.resources.inventory
     if evidence.state is not None:
-        held = {(item.address, item.id) for item in evidence.state.objects}
+        remaining = {(item.address, item.id) for item in evidence.state.objects}
     else:
         ended_well = evidence.exit_code == 0
-        left = not_deleted(known, evidence.journal, ended_well=ended_well)
-        held = {(ref.address, ref.id) for ref in left}
-    held |= {(d.address, d.id) for d in marker.resources.in_doubt if d.action == "forget"}
-    held |= {(ref.address, ref.id) for ref in forgotten_refs(marker)}  # they live on
-    removed = tuple(ref for ref in known if (ref.address, ref.id) not in held)
+        refs = not_deleted(inventory, evidence.journal, ended_well=ended_well)
+        remaining = {(ref.address, ref.id) for ref in refs}
+    remaining |= {(d.address, d.id) for d in marker.resources.in_doubt if d.action == "forget"}
+    remaining |= {(ref.address, ref.id) for ref in forgotten_refs(marker)}  # they live on
+    removed = tuple(ref for ref in inventory if (ref.address, ref.id) not in remaining)
     return SavedObjects(saved, _read(services, marker.target.step, saved), removed)
 
 
@@ -113,10 +113,10 @@ def drop_saved_states(
     """
     needed = {(d.saved.run_id, d.saved.attempt) for d in entry.resources.in_doubt if d.saved}
     settled = (item.doubt.saved for item in entry.settled if item.doubt.saved is not None)
-    kept = {(entry.run_id, entry.attempt), *((s.run_id, s.attempt) for s in settled)}
+    saved = {(entry.run_id, entry.attempt), *((s.run_id, s.attempt) for s in settled)}
     if marker is not None:
-        kept.add((marker.run_id, marker.attempt))
-    for run_id, attempt in sorted(kept - needed):
+        saved.add((marker.run_id, marker.attempt))
+    for run_id, attempt in sorted(saved - needed):
         place = _place(services, entry.target.step, run_id, attempt)
         if place is not None:
             with contextlib.suppress(OSError):  # not ours to remove any more

@@ -48,7 +48,7 @@ def check_not_live(
     probe = LivenessProbe(
         services.store, services.files, services.processes, services.limits.silence
     )
-    told = False
+    announced = False
     while True:
         condition = probe.condition(record)
         if condition is not Condition.LIVE:
@@ -59,9 +59,9 @@ def check_not_live(
                 "going on",
                 hint="wait for it (--wait), or look at it with `orchestrator recover`",
             )
-        if not told:
+        if not announced:
             services.note(f"waiting for run {record.run_id}", step=record.target.step)
-            told = True
+            announced = True
         services.clock.sleep(1.0)
     if condition is Condition.SILENT and takeover is None:
         raise Busy(
@@ -134,8 +134,8 @@ def _outcome(
             hint="wait for it (--wait)",
         )
     lease = services.store.lease(marker.run_id)
-    told = lease.of(str(marker.target.target), marker.sequence) if lease else None
-    heard = told is not None and (told.in_flight or told.completed)
+    heartbeat = lease.of(str(marker.target.target), marker.sequence) if lease else None
+    heard = heartbeat is not None and (heartbeat.in_flight or heartbeat.completed)
     never_began = not recollection.started and not heard
     if never_began and services.files.read_run(marker.run_id) is not None:
         fault = Fault(
@@ -152,21 +152,25 @@ def _outcome(
         return restored(marker, before, attempt, services.stamp())
     evidence = _evidence(services, prepared.work_dir, marker, recollection, spec)
     evidence = replace(evidence, secrets_known=recalled.secrets_known)
-    if told is not None and evidence.journal.extent != "complete":
-        evidence = replace(evidence, journal=evidence.journal.with_heartbeat(told))
-    left = tuple(PlannedAction(address=f"all but {t}", action="noop") for t in marker.targets)
+    if heartbeat is not None and evidence.journal.extent != "complete":
+        evidence = replace(evidence, journal=evidence.journal.with_heartbeat(heartbeat))
+    undone = tuple(PlannedAction(address=f"all but {t}", action="noop") for t in marker.targets)
     return conclude_engine_call(
         QueryContext(services, prepared, recalled.inputs, spec.evidence, recalled.why),
         marker,
         before,
         evidence,
         checks=lambda state: _checks(services, deployment, prepared, recalled, state),
-        left_undone=lambda: left,
+        left_undone=lambda: undone,
     )
 
 
 def _evidence(
-    services: Services, root: WorkDir, marker: OperationRecord, found: RecoveredCall, spec: CallSpec
+    services: Services,
+    root: WorkDir,
+    marker: OperationRecord,
+    recovered: RecoveredCall,
+    spec: CallSpec,
 ) -> MutationEvidence:
     """
     What there is to judge by. A provider state that cannot be read now raises: the record stays as
@@ -191,7 +195,7 @@ def _evidence(
     services.workdirs.make_state_private(root)
     # Of a call that never began there is no result: its journal is missing, not complete.
     lost = CallResult(exit_code=None, messages=(), complete=False)
-    result = found.result if found.started else lost
+    result = recovered.result if recovered.started else lost
     errored = services.workdirs.errored_state(root)
     return gather(services, spec, result, state=state, state_error=why, errored=errored)
 
