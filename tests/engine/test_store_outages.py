@@ -22,7 +22,7 @@ from orchestrator.stores.postgres import PostgresStore
 from tests.aws.proxy import Fault, Proxy, proxy_before
 from tests.engine.postgres import Postgres, postgres_server
 from tests.fakes.entries import NETWORK, claim, entry, lease
-from tests.project import Ended, Project, finish
+from tests.project import Ended, Project, eventually, finish
 from tests.servers import ObjectServer, s3_client, s3_server
 
 pytestmark = pytest.mark.engine
@@ -105,6 +105,97 @@ def test_a_server_that_stays_away_is_waited_for_and_then_spooled(
     assert again.code == 0, again.said
     assert any("recorded the spooled outcome" in event.get("message", "") for event in again.events)
     assert (again.row["created"], len(cloud.calls("create", "web"))) == ([], 1)
+
+
+#: Notes that it has begun, and ends once it may.
+HOOK = """\
+#!/bin/sh
+echo begun >> begun
+while [ ! -e over ]; do sleep 0.05; done
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "command", "back"),
+    [
+        ("before_destroy", ("destroy", "one", "--yes"), True),
+        ("before_destroy", ("destroy", "one", "--yes"), False),
+        ("compensate", ("compensate", "one", "--yes", "--reason", "withdrawn"), False),
+    ],
+)
+def test_a_server_that_goes_away_under_a_hook(
+    project: Project,
+    cloud: Cloud,
+    postgres: Postgres,
+    hook: str,
+    command: tuple[str, ...],
+    back: bool,
+) -> None:
+    """
+    What is done before a destroy, or to undo a step, goes on without the store. If that comes back
+    in time the run goes on, else the outcome is spooled, nothing more is started, and the next
+    command records it first: what was undone is not undone again. A destroy that deleted nothing is
+    begun anew with what comes before it.
+    """
+    text = BLUEPRINT.format(url=postgres.url, size="small").replace(
+        "size: small}}", f"size: small}}, {hook}: {{command: [bin/hook]}}}}"
+    )
+    project.write("blueprints/one.yaml", text)
+    project.write("bin/hook", HOOK).chmod(0o755)
+    project.ok("apply", "one", "--yes")
+    begun = project.root / "begun"
+    tool = project.start(*command, "--store-grace", "30s" if back else "2s")
+    eventually(begun.exists, "the hook begins", tool)
+    postgres.stop()
+    project.write("over", "")
+    if back:
+        time.sleep(1)
+        postgres.start()
+    ended = finish(tool)
+    deleted = len(cloud.calls("delete"))
+    if not back:
+        postgres.start()
+    again = project.run(*command)
+
+    assert ended.code == (0 if back else 23), ended.said
+    assert deleted == (1 if back and hook == "before_destroy" else 0)
+    assert again.code == 0, again.said
+    anew = hook == "before_destroy" and not back
+    assert begun.read_text().split() == ["begun"] * (2 if anew else 1)
+    assert len(cloud.calls("delete")) == (1 if hook == "before_destroy" else 0)
+
+
+def test_a_server_that_goes_away_under_surgery(
+    project: Project, cloud: Cloud, postgres: Postgres
+) -> None:
+    """
+    An object is adopted while the server is away: it is in the provider state once, the outcome is
+    spooled, and once that is recorded the next apply has nothing to make.
+    """
+    cloud.arm("create", "web", "lost_answer")
+    project.run("apply", "one", "--yes")
+    (made,) = [server.id for server in cloud.servers()]
+    project.write("orchestrator.yaml", "project: acme\nsettle_seconds: 0\n")
+    address = "fakecloud_server.this"
+    known = ("--forget", address, "--reason", "there was none before")
+    cloud.arm("import", made, "slow:4", remaining=2)
+    tool = project.start(
+        *("reconcile", "one", "--yes", "--adopt", f"{address}={made}", *known),
+        *("--store-grace", "2s"),
+    )
+    eventually(lambda: len(cloud.calls("import")) == 2, "the import is under way", tool)
+    postgres.stop()
+    ended = finish(tool)
+    postgres.start()
+    forgot = project.run("reconcile", "one", "--yes", *known)
+    applied = project.run("apply", "one", "--yes")
+
+    assert ended.code == 23, ended.said
+    assert "recorded the spooled outcome" in forgot.said
+    assert applied.code == 0, forgot.said + applied.said
+    assert project.steps("one")["web"]["status"] == "ok"
+    assert len(cloud.calls("create")) == 1
+    assert [server.id for server in cloud.servers()] == [made]
 
 
 def test_a_server_that_is_away_before_the_marker_stops_the_engine(
