@@ -113,6 +113,16 @@ class Problem:
         where = f"{self.at}: " if self.at else ""
         return f"{where}{self.message}"
 
+    def shown_from(self, directory: str) -> Problem:
+        """
+        The same with its place as it is seen from a directory above.
+        """
+        above = f"{directory}/"
+        if self.at is None or not self.at.file.startswith(above):
+            return self
+        at = Location(self.at.file.removeprefix(above), self.at.line, self.at.column)
+        return Problem(self.message, at, self.hint)
+
 
 class OrchestratorError(Exception):
     """

@@ -31,8 +31,17 @@ _no_plugins = types.ModuleType("pydantic.plugin._loader")
 vars(_no_plugins)["get_plugins"] = tuple
 sys.modules.setdefault(_no_plugins.__name__, _no_plugins)
 
-#: The variables that options are read from.
+#: The variables that options are read from, and those of them that have names of their own.
 _OPTIONS = "ORCHESTRATOR_"
+VARIABLES = (
+    "ORCHESTRATOR_ENGINE",
+    "ORCHESTRATOR_ENVIRONMENT",
+    "ORCHESTRATOR_JOBS",
+    "ORCHESTRATOR_KEY",
+    "ORCHESTRATOR_REQUEST_TOKEN",
+    "ORCHESTRATOR_STORE_GRACE",
+    "ORCHESTRATOR_TRUST",
+)
 
 #: Every command and the module that holds it; the module's ``command`` is the Click command.
 COMMANDS = {
@@ -131,6 +140,9 @@ def cli(ctx: click.Context, directory: Path, log_level: str) -> None:
       orchestrator destroy web-service
     """
     ctx.obj = Invocation(directory=directory, log_level=log_level)
+    for variable in sorted(os.environ):
+        if variable.startswith(_OPTIONS) and variable not in VARIABLES:
+            _warn_of_misspelt(variable)
 
 
 @cli.result_callback()
@@ -140,6 +152,19 @@ def _ended(ctx: click.Context, /, code: int | None, **_: object) -> tuple[int, b
     The exit code of the command, and whether what it did is recorded as a run.
     """
     return code or 0, MAKES_RUN in ctx.meta
+
+
+def _warn_of_misspelt(variable: str) -> None:
+    """
+    Say that a variable stands for nothing, where its name is close to that of one that does: what
+    it was meant to choose is not chosen.
+    """
+    from orchestrator.domain.suggestions import did_you_mean
+
+    begun = [name for name in VARIABLES if name.startswith(variable) or variable.startswith(name)]
+    hint = did_you_mean(variable, begun or VARIABLES, cutoff=0.5 if begun else 0.9)
+    if hint.startswith("did you mean"):
+        click.echo(f"warning: the environment variable {variable} is not read: {hint}", err=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -68,7 +68,7 @@ def command(
                 unread += unread_variables(project.environ, found.inputs)
                 modules = (step.module for step in found.steps_and_hooks().values())
                 if unpackable := pack_problems(modules):
-                    raise Invalid(unpackable)
+                    raise Invalid([item.shown_from(found.project_dir) for item in unpackable])
         except Invalid as exc:
             problems += [problem for problem in exc.problems if problem not in problems]
         else:

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from orchestrator.domain.record.run_record import ProcessIdentity, RunRecord
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
+from orchestrator.regular_files import read_regular
 from orchestrator.stores.file_names import file_name
 from orchestrator.stores.private_files import make_private, write_durably
 
@@ -26,6 +27,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _RECORD = "run.json"
 _PRIVATE = ".private-"  # no step or attempt is called so
 _SCRATCH = ".scratch-"  # nor any run
+_LARGEST = 1 << 32  # bytes of a record or a log
 #: Endings of the files in an attempt's directory that never hold a secret.
 _MASKED = (".log", ".answer.json", ".identity.json", "inventory.json", "resolved.inputs.yml")
 _IDENTITY = "apply.identity.json"  # what the engine's wrapper leaves of a mutating call
@@ -85,7 +87,7 @@ class RunDirectory:
         """
         path = self.directory(run_id) / _RECORD
         try:
-            text = path.read_bytes()
+            text = read_regular(path, limit=_LARGEST)
         except FileNotFoundError:
             return None
         except OSError as exc:
@@ -181,9 +183,9 @@ class RunDirectory:
         for path in place.rglob("*"):
             inside = path.relative_to(place)
             secret = any(part == "raw" or part.startswith(_PRIVATE) for part in inside.parts)
-            if path.name.endswith(_MASKED) and not secret:
+            if path.name.endswith(_MASKED) and not secret and path.is_file():
                 with suppress(FileNotFoundError):  # a call that is going on may replace it
-                    found[inside.as_posix()] = path.read_bytes()
+                    found[inside.as_posix()] = read_regular(path, limit=_LARGEST)
         return found
 
     @contextmanager
@@ -225,7 +227,7 @@ class RunDirectory:
         found = []
         for path in sorted(place.glob("*/*.identity.json")):
             with suppress(OSError, ValueError):  # a call that was ruled out has no process
-                found.append(ProcessIdentity.model_validate_json(path.read_bytes()))
+                found.append(ProcessIdentity.model_validate_json(read_regular(path)))
         return found
 
     def late(self) -> list[Path]:
@@ -237,7 +239,7 @@ class RunDirectory:
             files = [file for run in runs for file in run.iterdir()]
         except OSError as exc:
             raise _unavailable(self._root, exc) from exc
-        return sorted(file for file in files if file.name.startswith("late-"))
+        return sorted(file for file in files if file.name.startswith("late-") and file.is_file())
 
     def engine_identity(self, run_id: str, step: str, number: int) -> ProcessIdentity | None:
         """
@@ -246,7 +248,7 @@ class RunDirectory:
         """
         place = self.directory(run_id) / "steps" / file_name(step) / str(number)
         try:
-            return ProcessIdentity.model_validate_json((place / _IDENTITY).read_bytes())
+            return ProcessIdentity.model_validate_json(read_regular(place / _IDENTITY))
         except (OSError, ValueError):
             return None
 

@@ -25,6 +25,7 @@ from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
 from orchestrator.ports.store import IDENTITY_BLOB, OperationStore
+from orchestrator.regular_files import read_regular
 from orchestrator.stores.placement import StorePlacement
 from orchestrator.stores.private_files import make_private, write_durably
 
@@ -74,7 +75,7 @@ class SequenceMemory:
 
     def _document(self) -> dict[str, Any]:
         try:
-            document = json.loads(self._file.read_bytes())
+            document = json.loads(read_regular(self._file))
         except (OSError, ValueError):
             return {}
         return document if isinstance(document, dict) else {}
@@ -124,7 +125,7 @@ class SequenceMemory:
 
 
 def _private_opener(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    return os.open(path, flags | os.O_NONBLOCK, 0o600)  # a FIFO in its place would block
 
 
 def _seen(record: OperationRecord) -> SeenEntry:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orchestrator.domain.record.record import OperationRecord, UnreadableRecord, parse_record
 from orchestrator.errors import StoreUnavailable
+from orchestrator.regular_files import read_regular
 from orchestrator.stores.file_names import file_name
 from orchestrator.stores.private_files import sync_directory, write_durably
 
@@ -73,8 +74,8 @@ class DirectorySpool:
 
     def _read(self, path: Path) -> OperationRecord:
         try:
-            return parse_record(path.read_bytes())
-        except UnreadableRecord as exc:
+            return parse_record(read_regular(path))
+        except (OSError, UnreadableRecord) as exc:
             raise StoreUnavailable(
                 f"{path}: a spooled outcome that cannot be read: {exc}",
                 hint="it tells how a mutation ended: keep it, move it away, then run `reconcile`",

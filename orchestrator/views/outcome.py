@@ -73,7 +73,7 @@ _CODES = UNFINISHED | {
     "never_started": "the engine was never started",
     "killed": "the engine was killed",
     "fenced": "another run took over",
-    "invalid": "the input is wrong",
+    "invalid": "its blueprint, module or input is wrong",
     "compensation_failed": "its compensation failed",
     "compensation_unknown": "its compensation was cut short",
     "before_destroy_failed": "not destroyed: what comes before its destroy failed",

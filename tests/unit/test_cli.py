@@ -7,6 +7,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,8 @@ from pathlib import Path
 import click
 import pytest
 
-from orchestrator.cli.main import cli, main
+from orchestrator.cli.main import COMMANDS as NAMES
+from orchestrator.cli.main import VARIABLES, cli, main
 from tests.project import REPOSITORY, Project
 
 HEAVY = ("pydantic", "rich", "structlog", "yaml", "psutil", "pygohcl")
@@ -508,3 +510,35 @@ def test_a_reader_that_has_gone_is_no_bug(project: Project) -> None:
     os.close(write)
 
     assert tool.wait() == 3
+
+
+def test_a_variable_that_is_nearly_that_of_an_option_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    A misspelt one would choose nothing, and nobody would notice; the names of inputs and of other
+    tools are none of ours.
+    """
+    monkeypatch.chdir(tmp_path)
+    for name in ("ENV", "JOB", "ENVIRONMENT", "INPUT_env", "PLAN_JOBS", "OTHER"):
+        monkeypatch.setenv(f"ORCHESTRATOR_{name}", "1")
+    main(["status"])
+    told = re.findall(r"variable (\w+) is not read: did you mean '(\w+)'", capsys.readouterr().err)
+    assert told == [
+        ("ORCHESTRATOR_ENV", "ORCHESTRATOR_ENVIRONMENT"),
+        ("ORCHESTRATOR_JOB", "ORCHESTRATOR_JOBS"),
+    ]
+
+
+def test_every_variable_of_an_option_is_known_by_its_name() -> None:
+    """
+    What is not in the list would be taken for a misspelt one.
+    """
+    read = {
+        str(parameter.envvar)
+        for name in NAMES
+        for command in [cli.get_command(click.Context(cli), name)]
+        for parameter in (command.params if command else ())
+        if parameter.envvar
+    }
+    assert read | {"ORCHESTRATOR_KEY", "ORCHESTRATOR_TRUST"} == set(VARIABLES)

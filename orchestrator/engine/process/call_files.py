@@ -18,6 +18,7 @@ from orchestrator.domain.text import Json
 from orchestrator.engine.process.wrapper import create_exclusively
 from orchestrator.ports.engine import CallSpec
 from orchestrator.ports.system import Processes
+from orchestrator.regular_files import read_regular
 
 _SHARED = ("host", "boot_id", "pid_namespace")
 
@@ -158,9 +159,11 @@ class CallFiles(Struct, frozen=True):
         What the identity file says; None where there is none, ValueError where it is damaged.
         """
         try:
-            data = json.loads(self.identity.read_bytes())
+            data = json.loads(read_regular(self.identity))
         except FileNotFoundError:
             return None
+        except OSError as exc:
+            raise ValueError(f"{self.identity} is damaged: {exc}") from exc
         try:
             if "fenced_by" in data:
                 return FencedCall(int(data["fenced_by"]))
@@ -188,9 +191,9 @@ class CallFiles(Struct, frozen=True):
         that is damaged tells nothing of how the engine ended.
         """
         try:
-            data = json.loads(self.answer.read_bytes())
+            data = json.loads(read_regular(self.answer))
             return AnswerFile(data["exit_code"], data["signal"], data["began"])
-        except (FileNotFoundError, ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError):
             return None
 
 

@@ -81,7 +81,11 @@ class DirectoryWorkDirs:
             os.close(descriptor)
 
     def snapshot(self, module: Module) -> Snapshot:
-        return snapshots.pack(module)
+        try:
+            return snapshots.pack(module)
+        except Invalid as exc:
+            shown = [item.shown_from(str(self._project)) for item in exc.problems]
+            raise Invalid(shown) from exc
 
     def unpack(self, archive: bytes) -> Snapshot:
         return snapshots.unpack(archive)
