@@ -112,8 +112,8 @@ def serve(requests: socket.socket) -> int:
     ):
         if module.name != "orchestrator.__main__":
             importlib.import_module(module.name)
-    for name in ("pygohcl._pygohcl", "python_terraform"):  # what every run imports when it needs it
-        importlib.import_module(name)
+    for name in ("pygohcl._pygohcl", "python_terraform", "psycopg", "obstore.store"):
+        importlib.import_module(name)  # runs import them when they need them
     for model in _models(BaseModel):
         if model.__module__.startswith("orchestrator."):
             model.model_rebuild()  # else each run builds those that it uses

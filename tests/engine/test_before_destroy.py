@@ -14,7 +14,7 @@ import pytest
 from fixtures.fakecloud import Cloud
 from tests.engine.readback_project import REQUIRED
 from tests.engine.watched_engine import kill, watched
-from tests.project import Project, eventually, every_engine, finish
+from tests.project import Project, eventually, finish
 
 pytestmark = pytest.mark.engine
 
@@ -219,7 +219,6 @@ def test_it_is_not_done_for_what_is_not_destroyed(project: Project) -> None:
     assert project.record("db")["status"] == "retained"
 
 
-@every_engine
 def test_a_module_preserves_in_a_root_that_outlives_the_step(project: Project) -> None:
     """
     What it made stays alive when the step is destroyed, and is shown as that; a failure in it

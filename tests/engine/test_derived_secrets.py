@@ -72,7 +72,6 @@ def leaks(project: Project, *ended: Ended) -> list[str]:
     return [place for place, text in places.items() if SECRET in text or MINTED in text]
 
 
-@every_engine
 def test_what_is_made_from_a_secret_is_withheld_downstream_and_in_later_runs(
     project: Project,
 ) -> None:

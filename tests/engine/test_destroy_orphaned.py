@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.project import Ended, Project, every_engine
+from tests.project import Ended, Project
 
 pytestmark = pytest.mark.engine
 
@@ -56,7 +56,6 @@ def shrunk(project: Project, cloud: Cloud) -> Cloud:
     return cloud
 
 
-@every_engine
 def test_orphans_are_destroyed_from_what_they_were_applied_from(
     project: Project, shrunk: Cloud
 ) -> None:

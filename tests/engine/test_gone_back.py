@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 
-from tests.project import Project, every_engine
+from tests.project import Project
 
 pytestmark = pytest.mark.engine
 
@@ -22,7 +22,6 @@ def project(project: Project) -> Project:
     return project
 
 
-@every_engine
 def test_a_store_that_was_put_back_or_removed_is_not_believed(project: Project) -> None:
     """
     The records of before the last apply, and no records at all: what would double or forget objects

@@ -16,7 +16,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.clouds import attached
-from tests.project import Project, every_engine
+from tests.project import Project
 
 pytestmark = pytest.mark.engine
 
@@ -67,7 +67,6 @@ def provider_state(project: Project, step: str) -> dict[str, Any]:
     return found
 
 
-@every_engine
 def test_a_child_goes_with_its_parent(project: Project, nested: Cloud) -> None:
     """
     The eighth contract case: the child is unreachable once its parent is gone, so its engine is
@@ -115,7 +114,6 @@ def test_what_went_with_its_parent_can_be_made_again(project: Project, nested: C
     assert {row["status"] for row in project.steps("nested").values()} == {"ok"}
 
 
-@every_engine
 def test_a_parent_that_stays_keeps_its_children(project: Project, nested: Cloud) -> None:
     """
     Where the parent's destroy fails its children's records are byte-identical and they are

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.crash.scenes import STANDIN, Pair
-from tests.project import Project, eventually, every_engine, finish
+from tests.project import Project, eventually, finish
 
 WIDE = 40
 
@@ -19,7 +19,6 @@ def numbers(project: Project, step: str) -> list[int]:
     return [entry["sequence"] for entry in project.history(step)]
 
 
-@every_engine
 def test_of_two_runs_one_wins(tmp_path: Path, engine: str) -> None:
     """
     Law: compare-and-set.

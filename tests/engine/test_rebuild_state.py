@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.project import Project, every_engine
+from tests.project import Project
 
 pytestmark = pytest.mark.engine
 
@@ -126,7 +126,6 @@ def test_a_lost_state_is_rebuilt_from_the_record(project: Project, cloud: Cloud,
     assert alive(cloud) == []
 
 
-@every_engine
 def test_status_tells_of_a_doubt_that_an_apply_met_before_it_could_record_it(
     project: Project,
 ) -> None:
