@@ -117,3 +117,28 @@ def test_what_the_provider_says_of_a_destroyed_step_is_recorded_once(place: Plac
     assert {item["state"] for item in confirmed["absence"]["checked"]} == {"gone"}
     assert look(place).code == 0
     assert place.record == confirmed
+
+
+def test_what_had_vanished_is_asked_for_as_well(place: Place) -> None:
+    """
+    The provider answered "not found" for one that was there: it was made again. The destroy tells
+    of the first by its id, and asked for once more the provider has it: it is ours.
+    """
+    first = next(item.id for item in place.cloud.objects() if item.name == "web")
+    place.cloud.arm("read", "web", "read_lies", -1)
+    assert place.apply().code == 0
+    place.cloud.disarm()
+
+    destroyed = place.destroy()
+    told = look(place)
+
+    assert destroyed.code == 0
+    assert [item["id"] for item in destroyed.row["released"]] == [first]
+    assert told.code == 11
+    assert (place.readbacks[SERVER]["ids"], place.readbacks[SERVER]["ownership"]) == (
+        [first],
+        "ours",
+    )
+    assert place.adopt(told).code == 0
+    assert place.destroy().code == 0
+    assert not place.cloud.objects()

@@ -314,11 +314,9 @@ class StepRunner:
             self.session.fail(code)
         fates = _fates(found, verb) if result.mutated else StepRunChanges()
         gone = record.status in (Status.DESTROYED, Status.ABSENT)
-        # Where nothing is left to manage, what lives on all the same is told once more.
+        # Where nothing is left to manage, what was let go at any time is told once more.
         released = tuple(
-            item
-            for item in found.still_released
-            if item.run_id == self.session.run_id or (gone and item.how == "forgotten")
+            item for item in found.still_released if gone or item.run_id == self.session.run_id
         )
         row: StepRunChanges = {
             **fates,

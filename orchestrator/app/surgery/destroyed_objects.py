@@ -7,6 +7,7 @@ same; what it says it has is taken back into the record, in doubt.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from orchestrator.app.run.step_runner import StepRunner
@@ -42,17 +43,12 @@ def verify_destroyed(
     state = pull(services, prepared.work_dir, evidence, "pull-gone")
     check_state(str(record.target.target), record, state)
     objects = objects_of_last_life(services.store.history(record.target.target))
-    remote = [ref for ref in objects if has_remote_side(ref.provider)]
-    asked = {ref.address: ref for ref in remote if ref.id is not None and ref.deposed is None}
-    inputs = runner.steps.values.recorded_inputs(prepared)
-    lookup = own_lookup(runner.deployment, prepared.step, inputs, {})
-    imports = {at: import_id_of(prepared.step, ref, lookup) for at, ref in asked.items()}
-    if not imports:
+    vanished = [item.ref for item in record.resources.still_released if item.how == "vanished"]
+    remote = [ref for ref in (*objects, *vanished) if has_remote_side(ref.provider)]
+    answers = _ask(runner, name, record, [ref for ref in remote if ref.id is not None])
+    if not answers:
         services.note("nothing of it can be asked for", step=name)
         return None
-    context = QueryContext(services, prepared, inputs, evidence)
-    result = ask_provider(context, inputs, evidence, ProviderQuery(imports)).imports
-    answers = {at: _answer_here(context, record, ref, result[at]) for at, ref in asked.items()}
     managed = {
         (ref.type, ref.id)
         for other in services.store.records()
@@ -61,28 +57,54 @@ def verify_destroyed(
     }
     at = services.clock.now()
     found = {
-        ref: _readback(record, ref, at)
-        for address, ref in asked.items()
-        if answers[address].verdict == "exists" and (ref.type, ref.id) not in managed
+        ref: _readback(record, ref, at, vanished=ref in vanished)
+        for ref, answer in answers.items()
+        if answer.verdict == "exists" and (ref.type, ref.id) not in managed
     }
     for verdict, said in (
         ("absent", "the provider has none of these any more"),
         ("unknown", "the provider could not tell of these"),
     ):
         named = ", ".join(
-            f"{ref.address} ({ref.id})"
-            + (f": {answers[address].why}" if verdict == "unknown" else "")
-            for address, ref in asked.items()
-            if answers[address].verdict == verdict
+            f"{ref.name} ({ref.id})" + (f": {answer.why}" if verdict == "unknown" else "")
+            for ref, answer in answers.items()
+            if answer.verdict == verdict
         )
         if named:
             services.note(f"{said}: {named}", step=name)
     if found:
         return found_again(record, found, services.stamp())
-    all_gone = all(
-        ref in asked.values() and answers[ref.address].verdict == "absent" for ref in remote
-    )
+    all_gone = all(ref in answers and answers[ref].verdict == "absent" for ref in remote)
     return confirmed_by_provider(record, objects, services.stamp()) if all_gone else None
+
+
+def _ask(
+    runner: StepRunner, name: str, record: OperationRecord, refs: Sequence[ObjectRef]
+) -> dict[ObjectRef, Answer]:
+    """
+    What the provider says of each object. A plan imports one object at an address: of several that
+    had the same one each is asked for by a plan of its own.
+    """
+    prepared, evidence = runner.steps.prepared[name], runner.steps.evidence(name)
+    inputs = runner.steps.values.recorded_inputs(prepared)
+    lookup = own_lookup(runner.deployment, prepared.step, inputs, {})
+    context = QueryContext(runner.services, prepared, inputs, evidence)
+    answers: dict[ObjectRef, Answer] = {}
+    left = list(dict.fromkeys(refs))
+    while left:
+        asked = {ref.address: ref for ref in left}
+        # An identity names whichever is there now: it tells nothing of one of several.
+        several = {at for at in asked if sum(ref.address == at for ref in refs) > 1}
+        imports = {
+            at: str(ref.id) if at in several else import_id_of(prepared.step, ref, lookup)
+            for at, ref in asked.items()
+        }
+        place = runner.services.files.inside(evidence, f"destroyed-{len(answers)}")
+        result = ask_provider(context, inputs, place, ProviderQuery(imports)).imports
+        for at, ref in asked.items():
+            answers[ref] = _answer_here(context, record, ref, result[at])
+        left = [ref for ref in left if ref not in answers]
+    return answers
 
 
 def _answer_here(
@@ -97,17 +119,18 @@ def _answer_here(
     return Answer("unknown", why=elsewhere)
 
 
-def _readback(record: OperationRecord, ref: ObjectRef, at: datetime) -> Readback:
+def _readback(record: OperationRecord, ref: ObjectRef, at: datetime, *, vanished: bool) -> Readback:
     """
-    What it means that the provider has a destroyed object: if it was seen to be gone in between,
-    somebody has made another one under the same id.
+    What it means that the provider has an object that was destroyed, or that had ``vanished``: if
+    it was seen to be gone in between, somebody has made another one under the same id.
     """
-    was_gone = record.absence is not None and record.absence.method == "provider"
+    confirmed = record.absence is not None and record.absence.method == "provider"
+    was_gone = confirmed and not vanished
     return Readback(
         verdict="exists",
         method="id",
         ids=(ref.id,) if ref.id else (),
-        why="it was destroyed, and the provider has it",
+        why=f"{'it was not found' if vanished else 'it was destroyed'}, and the provider has it",
         at=at,
         ownership="found" if was_gone else "ours",
         evidence="the provider did not have it after the destroy: nothing proves who made it since"

@@ -235,6 +235,13 @@ class ReleasedObject(RecordModel):
     run_id: Word
     at: datetime
 
+    @property
+    def ref(self) -> ObjectRef:
+        """
+        The object as it was managed.
+        """
+        return ObjectRef(address=self.address, type=self.type, provider=self.provider, id=self.id)
+
 
 class Resources(RecordModel):
     """
