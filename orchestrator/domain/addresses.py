@@ -47,11 +47,11 @@ def parse_address(text: str) -> Address:
     >>> parse_address("aws_instance.this[2]").key
     '2'
     """
-    found = _ADDRESS.fullmatch(text)
-    if found is None:
+    match = _ADDRESS.fullmatch(text)
+    if match is None:
         return Address(text, text, text.partition(".")[0])
     return Address(
-        text, found["resource"], found["type"], _key(found["key"]) if found["key"] else None
+        text, match["resource"], match["type"], _key(match["key"]) if match["key"] else None
     )
 
 
@@ -63,8 +63,8 @@ def meant_by(pattern: str, address: str) -> bool:
     >>> meant_by("aws_s3_*", 'module.a["x"].aws_s3_bucket.logs[0]'), meant_by("logs", "a.logs")
     (True, False)
     """
-    found = parse_address(address)
-    return any(is_like(pattern, name) for name in (address, found.resource, found.type))
+    parsed = parse_address(address)
+    return any(is_like(pattern, name) for name in (address, parsed.resource, parsed.type))
 
 
 def is_like(pattern: str, text: str) -> bool:
@@ -91,7 +91,7 @@ def instance_keys(address: str) -> list[str]:
     >>> instance_keys('module.a["x.y"].aws_instance.this[2]')
     ['x.y', '2']
     """
-    return [_key(found) for found in re.findall(_KEY, address)]
+    return [_key(text) for text in re.findall(_KEY, address)]
 
 
 def _key(bracketed: str) -> str:

@@ -81,8 +81,8 @@ class ModuleCall(Struct, frozen=True):
         """
         The regions of the provider configurations that it is passed, by local name.
         """
-        found = {name: item.block.get("region") for name, item in self.providers.items()}
-        return {name: region for name, region in found.items() if isinstance(region, str)}
+        values = {name: item.block.get("region") for name, item in self.providers.items()}
+        return {name: region for name, region in values.items() if isinstance(region, str)}
 
     @property
     def prefix(self) -> str:
@@ -139,10 +139,12 @@ class ComposedRoot(Struct, frozen=True):
             for call in by_step.values()
             for name in sorted({*call.outputs, *(states.get(call.step, {}).get("outputs") or {})})
         ]
-        given = [item for call in by_step.values() for item in call.providers.values()]
-        names = {source: f"p{n}" for n, source in enumerate(dict.fromkeys(i.source for i in given))}
-        keys = dict.fromkeys(item.key for item in given)
-        sources = {item.key: item.source for item in given}
+        providers = [item for call in by_step.values() for item in call.providers.values()]
+        names = {
+            source: f"p{n}" for n, source in enumerate(dict.fromkeys(i.source for i in providers))
+        }
+        keys = dict.fromkeys(item.key for item in providers)
+        sources = {item.key: item.source for item in providers}
         return cls(
             configurations={
                 key: (names[sources[key]], f"c{number}") for number, key in enumerate(keys)
@@ -165,9 +167,11 @@ class ComposedRoot(Struct, frozen=True):
             return f"${{var.{name}}}"
 
         content: dict[str, Json] = {"terraform": {}}
-        given = {item.key: item for call in self.calls.values() for item in call.providers.values()}
+        providers = {
+            item.key: item for call in self.calls.values() for item in call.providers.values()
+        }
         for key, (name, alias) in self.configurations.items():
-            item = given[key]
+            item = providers[key]
             required = content["terraform"].setdefault("required_providers", {})
             required[name] = {"source": item.source}
             renamed = {name: variable(value) for name, value in item.variables.items()}
@@ -205,7 +209,7 @@ class ComposedRoot(Struct, frozen=True):
         below their module calls.
         """
         resources = [
-            self._placed(call, resource)
+            self._merged_resource(call, resource)
             for step, call in self.calls.items()
             for resource in states.get(step, {}).get("resources") or ()
         ]
@@ -225,24 +229,24 @@ class ComposedRoot(Struct, frozen=True):
         }
         return json.dumps(document).encode()
 
-    def _placed(self, call: ModuleCall, resource: Mapping[str, Json]) -> dict[str, Json]:
+    def _merged_resource(self, call: ModuleCall, resource: Mapping[str, Json]) -> dict[str, Json]:
         """
         A resource of the step's state where it is in the merged one.
         """
         inner = resource.get("module")
-        placed = {**resource, "module": call.prefix + inner if inner else call.prefix.rstrip(".")}
+        merged = {**resource, "module": call.prefix + inner if inner else call.prefix.rstrip(".")}
         if "provider" in resource:
-            placed["provider"] = self._configuration(call, resource["provider"])
-        placed["instances"] = [self._placed_instance(call, i) for i in resource["instances"]]
-        return placed
+            merged["provider"] = self._configuration(call, resource["provider"])
+        merged["instances"] = [self._merged_instance(call, i) for i in resource["instances"]]
+        return merged
 
-    def _placed_instance(self, call: ModuleCall, instance: Mapping[str, Json]) -> dict[str, Json]:
-        placed = dict(instance)
-        if "provider" in placed:  # OpenTofu, where a provider block has for_each
-            placed["provider"] = self._configuration(call, placed["provider"])
-        if placed.get("dependencies"):
-            placed["dependencies"] = [call.prefix + item for item in placed["dependencies"]]
-        return placed
+    def _merged_instance(self, call: ModuleCall, instance: Mapping[str, Json]) -> dict[str, Json]:
+        merged = dict(instance)
+        if "provider" in merged:  # OpenTofu, where a provider block has for_each
+            merged["provider"] = self._configuration(call, merged["provider"])
+        if merged.get("dependencies"):
+            merged["dependencies"] = [call.prefix + item for item in merged["dependencies"]]
+        return merged
 
     def _configuration(self, call: ModuleCall, reference: str) -> str:
         """
@@ -259,36 +263,36 @@ class ComposedRoot(Struct, frozen=True):
                 return f"{reference}.{self.configurations[item.key][1]}"
         return reference
 
-    def messages(self, said: Iterable[Message]) -> dict[str, list[Message]]:
+    def messages(self, messages: Iterable[Message]) -> dict[str, list[Message]]:
         """
         What the plan says of each step, as the step's own plan would say it. What concerns no step
         in particular is left out.
         """
-        found: dict[str, list[Message]] = {step: [] for step in self.calls}
-        for message in said:
+        by_step: dict[str, list[Message]] = {step: [] for step in self.calls}
+        for message in messages:
             match message:
                 case PlannedChange(address):
                     step, own = self.locate(address)
                     previous = message.previous_address
                     if previous is not None:
                         previous = self.locate(previous)[1]
-                    placed: Message = replace(message, address=own, previous_address=previous)
+                    result: Message = replace(message, address=own, previous_address=previous)
                 case ResourceDrift(address) | RefreshComplete(address):
                     step, own = self.locate(address)
-                    placed = replace(message, address=own)
+                    result = replace(message, address=own)
                 case OutputChange(name):
                     step, own = self.outputs.get(name, (None, name))
-                    placed = replace(message, name=own)
+                    result = replace(message, name=own)
                 case DiagnosticMessage(Diagnostic(summary=summary)) if summary in _OF_A_CHILD:
                     continue
                 case DiagnosticMessage(diagnostic):
                     step, diagnostic = self.diagnostic(diagnostic)
-                    placed = DiagnosticMessage(diagnostic)
+                    result = DiagnosticMessage(diagnostic)
                 case _:
                     continue
             if step is not None:
-                found[step].append(placed)
-        return found
+                by_step[step].append(result)
+        return by_step
 
     def contents(self, content: PlanContent) -> dict[str, PlanContent]:
         """
@@ -298,12 +302,12 @@ class ComposedRoot(Struct, frozen=True):
 
     def _content(self, step: str, content: PlanContent) -> PlanContent:
         def own(address: str) -> str | None:
-            found, inside = self.locate(address)
-            return inside if found == step else None
+            owner, inside = self.locate(address)
+            return inside if owner == step else None
 
         def own_output(name: str) -> str | None:
-            found, inside = self.outputs.get(name, (None, name))
-            return inside if found == step else None
+            owner, inside = self.outputs.get(name, (None, name))
+            return inside if owner == step else None
 
         def resources(items: Iterable[ResourceChange]) -> tuple[ResourceChange, ...]:
             return tuple(
@@ -398,9 +402,9 @@ def _as_in_json(value: str, kind: Json, depth: int = 0) -> str:
         case None:
             return f"jsondecode(jsonencode({value}))"
         case ["list" | "set", inner]:
-            made = f"[for {item} in {value} : {_as_in_json(item, inner, depth + 1)}]"
+            expression = f"[for {item} in {value} : {_as_in_json(item, inner, depth + 1)}]"
         case ["map", inner]:
-            made = (
+            expression = (
                 f"{{for {key}, {item} in {value} : {key} => {_as_in_json(item, inner, depth + 1)}}}"
             )
         case ["tuple", [*kinds]] if _has_collection(kinds):
@@ -408,17 +412,17 @@ def _as_in_json(value: str, kind: Json, depth: int = 0) -> str:
                 _as_in_json(f"{value}[{number}]", inner, depth + 1)
                 for number, inner in enumerate(kinds)
             )
-            made = f"[{', '.join(parts)}]"
+            expression = f"[{', '.join(parts)}]"
         case ["object", Mapping() as fields, *_] if _has_collection([*fields.values()]):
             names = {name: json.dumps(escaped(name)) for name in fields}
             parts = (
                 f"{names[name]} = {_as_in_json(f'{value}[{names[name]}]', inner, depth + 1)}"
                 for name, inner in fields.items()
             )
-            made = f"{{{', '.join(parts)}}}"
+            expression = f"{{{', '.join(parts)}}}"
         case _:
             return value
-    return f"({value} == null ? null : {made})"
+    return f"({value} == null ? null : {expression})"
 
 
 def _has_collection(kinds: Sequence[Json]) -> bool:

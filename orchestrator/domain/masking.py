@@ -388,8 +388,8 @@ def _percent(data: bytes) -> set[str]:
     forms = set()
     for safe in (b"", b"/", b"!*'()", b"$&+:=@"):
         for escape in ("%{:02X}", "%{:02x}"):
-            kept = _UNRESERVED.union(safe)
-            quoted = "".join(chr(c) if c in kept else escape.format(c) for c in data)
+            plain = _UNRESERVED.union(safe)
+            quoted = "".join(chr(c) if c in plain else escape.format(c) for c in data)
             forms |= {quoted, quoted.replace("%20", "+")}
     return forms
 

@@ -77,8 +77,8 @@ class StateOutput(Struct, frozen=True):
         """
         if self.sensitive:
             return self
-        found = secret_leaves(self.value, hides, shape)
-        return replace(self, secret_leaves=self.secret_leaves | found)
+        leaves = secret_leaves(self.value, hides, shape)
+        return replace(self, secret_leaves=self.secret_leaves | leaves)
 
     @property
     def shape(self) -> Json:
@@ -112,9 +112,9 @@ class PulledState(Struct, frozen=True):
         """
         The same, knowing which outputs hold secrets that the module does not call sensitive.
         """
-        known = shapes or {}
+        shapes = shapes or {}
         outputs = {
-            name: output.with_secrets(hides, known.get(name, NO_SHAPE))
+            name: output.with_secrets(hides, shapes.get(name, NO_SHAPE))
             for name, output in self.outputs.items()
         }
         return replace(self, outputs=outputs)

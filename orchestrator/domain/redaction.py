@@ -81,7 +81,7 @@ def _of_union(kinds: tuple[Any, ...]) -> Redaction | None:
     """
     A union holds a text, a model, a collection or nothing; at most one of its kinds is redacted.
     """
-    redactions = [found for kind in kinds if (found := redaction_of(kind)) is not None]
+    redactions = [redaction for kind in kinds if (redaction := redaction_of(kind)) is not None]
     if len(redactions) > 1:
         raise TypeError(f"{kinds}: redaction cannot tell which of these a value is")
     if not redactions:

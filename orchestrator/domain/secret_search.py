@@ -34,27 +34,27 @@ def find_secrets(
     """
     The values within ``documents`` whose digests are wanted, by digest.
     """
-    found: dict[str, Json] = {}
+    values: dict[str, Json] = {}
     texts: set[str] = set()
     for value in _values(documents):
-        _try(value, wanted, digest, found)
+        _try(value, wanted, digest, values)
         if isinstance(value, str):
             texts.add(value)
     budget = _BUDGET
     for part in _parts(sorted(texts, key=len)):
-        if budget == 0 or found.keys() >= set(wanted):
+        if budget == 0 or values.keys() >= set(wanted):
             break
-        _try(part, wanted, digest, found)
+        _try(part, wanted, digest, values)
         budget -= 1
-    return found
+    return values
 
 
 def _try(
-    value: Json, wanted: Collection[str], digest: Callable[[Json], str], found: dict[str, Json]
+    value: Json, wanted: Collection[str], digest: Callable[[Json], str], values: dict[str, Json]
 ) -> None:
     name = digest(value)
     if name in wanted:
-        found[name] = value
+        values[name] = value
 
 
 def _values(documents: Iterable[Json]) -> Iterator[Json]:

@@ -87,11 +87,11 @@ def hook_of(name: str) -> tuple[str, HookKind] | None:
     >>> hook_of('db["eu@compensate"]'), hook_of("db")
     (('db["eu"]', 'compensate'), None)
     """
-    found = _HOOK.fullmatch(name)
-    if found is None:
+    match = _HOOK.fullmatch(name)
+    if match is None:
         return None
-    step = f'{found["step"]}["{found["key"]}"]' if found["key"] else found["step"]
-    return step, cast(HookKind, found["kind"])
+    step = f'{match["step"]}["{match["key"]}"]' if match["key"] else match["step"]
+    return step, cast(HookKind, match["kind"])
 
 
 def step_of(name: str) -> str:

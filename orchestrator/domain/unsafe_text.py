@@ -29,8 +29,8 @@ def escaped(text: str) -> str:
     ('{"a": "x\\\\u202ey \\\\u0023#[error]z"}', 'red: \\\\u001b[31m')
     """
 
-    def escape(found: re.Match[str]) -> str:
-        return f"{found[0][:-1]}\\u{ord(found[0][-1]):04x}"
+    def escape(match: re.Match[str]) -> str:
+        return f"{match[0][:-1]}\\u{ord(match[0][-1]):04x}"
 
     return UNSAFE.sub(escape, _COMMAND.sub(escape, text))
 

@@ -33,6 +33,6 @@ def changed_fields(value: Struct) -> Iterator[tuple[str, object]]:
     names = value.__struct_fields__
     at_default = dict(zip(reversed(names), reversed(defaults), strict=False))
     for name in names:
-        found = getattr(value, name)
-        if name not in at_default or found != at_default[name]:
-            yield name, found
+        current = getattr(value, name)
+        if name not in at_default or current != at_default[name]:
+            yield name, current

@@ -75,10 +75,10 @@ class StepLinker(Struct, frozen=True):
     """
     What joining the steps of one blueprint takes. ``base`` is the directory of the blueprint.
 
-    ``validate_check`` says what is wrong with the settings of a check of a kind. ``wanted`` is
-    "recorded" for commands that work from recorded snapshots: then a module that cannot be read any
-    more, or that its step no longer fits, is no problem. ``kept`` are modules that stand for those
-    of the project, by step.
+    ``validate_check`` says what is wrong with the settings of a check of a kind. ``modules_from``
+    is "recorded" for commands that work from recorded snapshots: then a module that cannot be read
+    any more, or that its step no longer fits, is no problem. ``stored_modules`` stand for those of
+    the project, by step.
     """
 
     blueprint: RawBlueprint
@@ -93,7 +93,7 @@ class StepLinker(Struct, frozen=True):
 
     def link(self, raw_steps: Mapping[str, RawStep]) -> LinkedSteps:
         """
-        The raw_steps with their modules; what is wrong is added to the problems.
+        The steps with their modules; what is wrong is added to the problems.
         """
         cache: dict[tuple[Path, str | None], Module | None] = {}
         modules = {name: self._module(raw_step, cache) for name, raw_step in raw_steps.items()}

@@ -52,8 +52,8 @@ class ReferenceRules(Struct, frozen=True):
     What templates at one kind of place may refer to. ``what`` names the place.
 
     ``inputs`` are the names behind ``${inputs.x}``, ``steps`` the steps with their modules (None: a
-    module that is not known), ``outputs`` the module's own. None: not allowed there. ``instances``
-    tells that there is an ``${each.key}``, ``runs`` that there is a ``${run.id}``.
+    module that is not known), ``outputs`` the module's own. None: not allowed there. ``each_key``
+    tells that there is an ``${each.key}``, ``run_id`` that there is a ``${run.id}``.
     """
 
     what: str

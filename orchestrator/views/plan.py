@@ -39,7 +39,7 @@ def planned_actions(page: Page, plan: PlanReady | PlannedStep, *, indent: int = 
     that change. With values where they were read, else by name.
     """
     changes = plan if isinstance(plan, PlanChanges) else plan.changes
-    if changes is not None and changes.told:
+    if changes is not None and changes.has_changes:
         _changes(page, plan, changes, indent=indent)
     else:
         _names(page, plan, indent=indent)
@@ -217,7 +217,7 @@ def step_plan(page: Page, step: PlannedStep) -> None:
     match step.status:
         case "unchanged":
             page.line(name, ": no changes", f" ({step.reason})" if step.reason else "", indent=2)
-            if step.told:
+            if step.has_changes:
                 drifted_objects(page, step.drift, indent=4)
                 warnings(page, step, indent=4)
             else:

@@ -92,7 +92,7 @@ def _sections(document: PlanDocument, paper: Paper) -> Iterator[_Section]:
             "failed": "**could not be planned**",
         }[step.status]
         page = Page(paper)
-        if step.reason or step.status not in ("unchanged", "deferred") or step.told:
+        if step.reason or step.status not in ("unchanged", "deferred") or step.has_changes:
             step_plan(page, step)
         yield _Section(step.step, told, page.render().strip("\n"))
 

@@ -467,7 +467,7 @@ def test_a_targeted_apply_that_leaves_something_is_not_ok(checks: Verification) 
     first = marker(None, "create s.a")
     evidence = ended(CREATED, state(["s.a id-1"]))
     left = planned("create s.b")
-    found = conclude(first, None, evidence, STAMP, verification=checks, left=left)
+    found = conclude(first, None, evidence, STAMP, verification=checks, undone=left)
     assert found.error is not None
     assert (found.status, found.error.code) == (Status.ERROR, "targeted")
 

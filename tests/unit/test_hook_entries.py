@@ -68,7 +68,7 @@ def carried_out(
 
 
 def failed(kind: HookKind) -> HookOutcome:
-    return command_outcome(kind, "bin/x", 3, said="cannot")
+    return command_outcome(kind, "bin/x", 3, stderr="cannot")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -53,7 +53,7 @@ def look_before_create(
         queries,
         query,
         result,
-        held=existing,
+        managed=existing,
         leaving={(o.type, o.id) for o in plan.before.objects if o.address in deleted},
         digest=keyed,
     )

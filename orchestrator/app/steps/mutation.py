@@ -223,7 +223,7 @@ def conclude_engine_call(
         services.stamp(),
         refusals=refusal_rules(query.prepared.step),
         verification=verification,
-        left=undone,
+        undone=undone,
     )
 
 

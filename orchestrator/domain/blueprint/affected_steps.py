@@ -64,13 +64,13 @@ def affected_steps(deployment: Deployment, change: Change) -> Mapping[str, tuple
         for name, step in deployment.steps.items()
     }
     touched = {name for name, why in reasons.items() if why}
-    found: dict[str, tuple[str, ...]] = {}
+    affected: dict[str, tuple[str, ...]] = {}
     for name in deployment.graph.order:
         upstream = sorted(touched & deployment.graph.upstreams(name))
         needs = (f"needs {', '.join(upstream)}",) if upstream else ()
         if reasons[name] or needs:
-            found[name] = (*reasons[name], *needs)
-    return found
+            affected[name] = (*reasons[name], *needs)
+    return affected
 
 
 def _reasons(deployment: Deployment, step: Step, change: Change) -> Iterator[str]:

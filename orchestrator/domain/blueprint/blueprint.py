@@ -353,13 +353,13 @@ class Deployment(BlueprintSummary):
         Every Terraform root by its name: those of the steps, and those of actions that are modules.
         """
         actions = (step.hook(kind) for step in self.steps.values() for kind in HOOK_KINDS)
-        found = [action.root for action in actions if isinstance(action, ModuleHook)]
-        return {**self.steps, **{root.name: root for root in found}}
+        hooks = [action.root for action in actions if isinstance(action, ModuleHook)]
+        return {**self.steps, **{root.name: root for root in hooks}}
 
     def secrets(self) -> list[Json]:
         """
         The values that must never be shown: sensitive inputs, and environment variables.
         """
-        given = [self.inputs, *(step.given for step in self.steps.values() if step.given)]
-        inputs = [item.value for each in given for item in each.values() if item.sensitive]
+        mappings = [self.inputs, *(step.given for step in self.steps.values() if step.given)]
+        inputs = [item.value for each in mappings for item in each.values() if item.sensitive]
         return [*inputs, *self.env.values()]

@@ -162,8 +162,8 @@ class _Reader:
     def finish(self) -> None:
         for key in self._settings:
             if key not in self._known:
-                known = ", ".join(sorted(self._known))
-                self._problems.append((key, f"unknown setting {key!r}; known are {known}"))
+                names = ", ".join(sorted(self._known))
+                self._problems.append((key, f"unknown setting {key!r}; known are {names}"))
         if self._problems:
             raise BadSettings(self._problems)
 
@@ -210,9 +210,9 @@ class _Reader:
 
     def statuses(self, key: str) -> tuple[int, ...]:
         value = self._take(key, 200)
-        found = [_whole(item) for item in (value if isinstance(value, list) else [value])]
-        statuses = tuple(item for item in found if item is not None and 100 <= item <= 599)
-        if statuses and len(statuses) == len(found):
+        numbers = [_whole(item) for item in (value if isinstance(value, list) else [value])]
+        statuses = tuple(item for item in numbers if item is not None and 100 <= item <= 599)
+        if statuses and len(statuses) == len(numbers):
             return statuses
         return self._wrong(key, "must be an HTTP status such as 200, or a list of them", ())
 

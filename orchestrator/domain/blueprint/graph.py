@@ -47,7 +47,7 @@ class Graph:
         for step, upstreams in self._needs.items():
             for upstream in upstreams:
                 dependents[upstream].add(step)
-        self._dependents = {step: frozenset(found) for step, found in dependents.items()}
+        self._dependents = {step: frozenset(names) for step, names in dependents.items()}
         self._order = _sorted(self._needs)
 
     @property
@@ -85,8 +85,8 @@ class Graph:
         """
         The graph of some steps; what they need through a step left out they need directly.
         """
-        kept = set(steps)
-        return Graph({s: self.upstreams(s) & kept for s in self._needs if s in kept})
+        members = set(steps)
+        return Graph({s: self.upstreams(s) & members for s in self._needs if s in members})
 
     def select(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> tuple[str, ...]:
         """
@@ -109,7 +109,7 @@ class Graph:
         return selected
 
     def _matching(self, patterns: Iterable[str]) -> set[str]:
-        found: set[str] = set()
+        steps: set[str] = set()
         for pattern in patterns:
             name = pattern.removeprefix("+").removesuffix("+")
             matches = [step for step in self._needs if fnmatch.fnmatchcase(step, name)]
@@ -118,12 +118,12 @@ class Graph:
                 what = "no step matches" if is_glob else "there is no step"
                 raise Usage(f"{what} {name!r}", hint=did_you_mean(name, self._needs))
             for step in matches:
-                found.add(step)
+                steps.add(step)
                 if pattern.startswith("+"):
-                    found |= self.upstreams(step)
+                    steps |= self.upstreams(step)
                 if pattern.endswith("+"):
-                    found |= self.dependents(step)
-        return found
+                    steps |= self.dependents(step)
+        return steps
 
     def __contains__(self, step: object) -> bool:
         return step in self._needs
@@ -174,11 +174,11 @@ def _from_first(cycle: Sequence[str], position: Mapping[str, int]) -> list[str]:
 
 
 def _closure(step: str, edges: Mapping[str, Collection[str]]) -> frozenset[str]:
-    found: set[str] = set()
+    reachable: set[str] = set()
     waiting = list(edges[step])
     while waiting:
         current = waiting.pop()
-        if current not in found:
-            found.add(current)
+        if current not in reachable:
+            reachable.add(current)
             waiting.extend(edges[current])
-    return frozenset(found)
+    return frozenset(reachable)

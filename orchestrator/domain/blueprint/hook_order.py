@@ -56,7 +56,9 @@ def compensation_order(graph: Graph, after: Mapping[str, Sequence[str] | None]) 
             waits[step] = set(named) & after.keys()
             continue
         dependents = graph.dependents(step) & after.keys()
-        waits[step] = {found for found in dependents if step not in (after[found] or ())}
+        waits[step] = {
+            dependent for dependent in dependents if step not in (after[dependent] or ())
+        }
     try:
         return Graph(waits)
     except CycleFound as exc:

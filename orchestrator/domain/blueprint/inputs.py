@@ -108,13 +108,13 @@ class StepInputs(Struct, frozen=True):
         """
         The same, where what ``hides`` finds to hold a secret is one.
         """
-        found = {
+        new_secrets = {
             (name, *leaf): f"input {name}"
             for name, value in self.values.items()
             for leaf in secret_leaves(value, hides)
         }
-        known = Resolved(dict(self.values), self.secrets).leaves()
-        return replace(self, secrets={**found, **known})
+        old_secrets = Resolved(dict(self.values), self.secrets).leaves()
+        return replace(self, secrets={**new_secrets, **old_secrets})
 
     def digest(self, key: bytes) -> str:
         """
@@ -159,25 +159,25 @@ def rerun_inputs(deployment: Deployment, key: bytes) -> dict[str, Json]:
     The blueprint's inputs as an input file takes them: a sensitive one as the place it comes from,
     with its digest.
     """
-    found: dict[str, Json] = {}
+    values: dict[str, Json] = {}
     for name, item in deployment.inputs.items():
         if not item.sensitive:
-            found[name] = item.value
+            values[name] = item.value
         elif item.value is not None:
             reference = item.reference or {"from": {"env": f"{INPUT_VARIABLE}{name}"}}
-            found[name] = {**reference, "digest": digest(item.value, key)}
-    return found
+            values[name] = {**reference, "digest": digest(item.value, key)}
+    return values
 
 
 def input_sources(deployment: Deployment, step: Step) -> dict[str, str]:
     """
     Where the value of each input of a step comes from.
     """
-    given = deployment.inputs if step.given is None else step.given
+    inputs = deployment.inputs if step.given is None else step.given
 
     def source(reference: Reference) -> str:
-        if reference.kind == "input" and reference.names[0] in given:
-            return given[reference.names[0]].origin
+        if reference.kind == "input" and reference.names[0] in inputs:
+            return inputs[reference.names[0]].origin
         return str(reference)
 
     return {
@@ -276,13 +276,13 @@ def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
             problems.append(Problem(f"input {name!r} of {shown_step(step.name)}: {exc}", step.at))
             continue
         values[name] = resolved.value
-        found = dict(resolved.secrets)
+        origins = dict(resolved.secrets)
         variable = step.module.variables.get(name)
         is_secret = variable is not None and variable.secret
         if is_secret and resolved.value is not None:
             whole = Resolved(resolved.value, {(): f"variable {name}"})
-            found = {**whole.leaves(), **found}
-        secrets.update({(name, *path): origin for path, origin in found.items()})
+            origins = {**whole.leaves(), **origins}
+        secrets.update({(name, *path): origin for path, origin in origins.items()})
     if problems:
         raise Invalid(problems)
     return StepInputs(values, secrets)
@@ -291,8 +291,8 @@ def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
 def _static(deployment: Deployment, step: Step, reference: Reference) -> Resolved:
     match reference.kind:
         case "input":
-            given = deployment.inputs if step.given is None else step.given
-            return _input(given, reference.names[0], deployment.unavailable)
+            inputs = deployment.inputs if step.given is None else step.given
+            return _input(inputs, reference.names[0], deployment.unavailable)
         case "env":
             name = reference.names[0]
             return Resolved(_variable(deployment, name), {(): f"env.{name}"})
@@ -308,11 +308,11 @@ def _static(deployment: Deployment, step: Step, reference: Reference) -> Resolve
             raise Unresolvable(f"${{{reference}}} has no value here")
 
 
-def _input(given: Mapping[str, InputValue], name: str, why: Mapping[str, str]) -> Resolved:
-    if name not in given:
+def _input(inputs: Mapping[str, InputValue], name: str, why: Mapping[str, str]) -> Resolved:
+    if name not in inputs:
         reason = f": {why[name]}" if name in why else ""
         raise Unresolvable(f"the input {name!r} has no value{reason}")
-    item = given[name]
+    item = inputs[name]
     return Resolved(item.value, {(): f"inputs.{name}"} if item.sensitive else {})
 
 

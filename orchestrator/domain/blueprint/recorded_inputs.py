@@ -34,16 +34,16 @@ class RecordedInputs(Struct, frozen=True):
         """
         whole = Resolved(dict(values))
 
-        def is_the_same(path: PathInValue, known: str) -> bool:
+        def is_the_same(path: PathInValue, old_digest: str) -> bool:
             try:
-                return digest(whole.at(path).value, key) == known
+                return digest(whole.at(path).value, key) == old_digest
             except Unresolvable:
                 return False
 
         return {
-            known: self.secrets[path]
-            for path, known in self.digests.items()
-            if not is_the_same(path, known)
+            old_digest: self.secrets[path]
+            for path, old_digest in self.digests.items()
+            if not is_the_same(path, old_digest)
         }
 
 
@@ -65,9 +65,10 @@ def read_recorded_inputs(
     text: str, current_secret: Callable[[PathInValue, str], Json]
 ) -> RecordedInputs:
     """
-    Read the document; ``today`` gives a secret's present value for its path and origin.
+    Read the document; ``current_secret`` gives a secret's current value for its path and origin.
 
-    Invalid, with all of them, where the document is damaged or ``today`` raises Unresolvable.
+    Invalid, with all of them, where the document is damaged or ``current_secret`` raises
+    Unresolvable.
     """
     import yaml
 

@@ -153,16 +153,16 @@ def parse_text(raw: str, path: Path, issues: list[Issue]) -> Text | str:
 def _parse_reference(inner: str, path: Path, start: int, issues: list[Issue]) -> Reference | None:
     body = inner.strip()
     for kind, pattern in _PATTERNS:
-        found = pattern.match(body)
-        if found is None:
+        match = pattern.match(body)
+        if match is None:
             continue
-        rest, steps = body[found.end() :], []
+        rest, steps = body[match.end() :], []
         while rest and (part := _PATH.match(rest)):
             steps.append(int(part["index"]) if part["index"] else part["key"] or part["quoted"])
             rest = rest[part.end() :]
         if rest or (steps and kind not in _WITH_PATH):
             continue
-        return Reference(kind, found.groups(), tuple(steps))
+        return Reference(kind, match.groups(), tuple(steps))
     head = body.split(".")[0].split("(")[0]
     hint = did_you_mean(head, dict.fromkeys(form.partition(".")[0] for form in _FORMS))
     if any(form.startswith(f"{head}.") or form == head for form in _FORMS):

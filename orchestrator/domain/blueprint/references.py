@@ -110,11 +110,11 @@ class Resolved(Struct, frozen=True):
         """
         The secrets by leaf: where a structure is sensitive as a whole, each of its leaves is.
         """
-        found: dict[Path, str] = {}
+        origins: dict[Path, str] = {}
         for place, origin in self.secrets.items():
             for leaf in _leaves(self.at(place).value):
-                found[place + leaf] = origin
-        return found
+                origins[place + leaf] = origin
+        return origins
 
 
 Lookup = Callable[[Reference], Resolved]
@@ -156,8 +156,10 @@ class Template(Struct, frozen=True):
         from pydantic_core import core_schema
 
         return core_schema.no_info_plain_validator_function(
-            lambda given: given if isinstance(given, cls) else cls(given),
-            serialization=core_schema.plain_serializer_function_ser_schema(lambda made: made.raw),
+            lambda value: value if isinstance(value, cls) else cls(value),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda template: template.raw
+            ),
         )
 
     def resolve(self, lookup: Lookup) -> Resolved:

@@ -114,7 +114,7 @@ def stored_form(deployment: Deployment, key: bytes) -> StoredDeployment:
     """
     The deployment as data, every secret replaced by where it comes from and its keyed digest.
     """
-    given = rerun_inputs(deployment, key)
+    values = rerun_inputs(deployment, key)
     withheld = {
         name: _literal_secrets(root, key) for name, root in deployment.steps_and_hooks().items()
     }
@@ -131,14 +131,14 @@ def stored_form(deployment: Deployment, key: bytes) -> StoredDeployment:
             name: StoredInput(
                 type=item.type,
                 sensitive=item.sensitive,
-                value=_relative_file(given.get(name), deployment.project_dir)
+                value=_relative_file(values.get(name), deployment.project_dir)
                 if item.sensitive
-                else given.get(name),
+                else values.get(name),
             )
             for name, item in deployment.inputs.items()
         },
         env={name: digest(value, key) for name, value in deployment.env.items()},
-        withheld={name: found for name, found in withheld.items() if found},
+        withheld={name: secrets for name, secrets in withheld.items() if secrets},
         steps={name: _portable_step(step, withheld) for name, step in deployment.steps.items()},
     )
 
@@ -152,13 +152,13 @@ def parse_deployment(text: bytes, digest: str) -> StoredDeployment:
     if content_digest(text) != digest:
         raise UnreadableDeployment("its content does not have the digest that it is named by")
     try:
-        found = StoredDeployment.model_validate_json(text)
+        stored = StoredDeployment.model_validate_json(text)
     except ValidationError as exc:
         fields = ", ".join(".".join(map(str, error["loc"])) for error in exc.errors())
         raise UnreadableDeployment(f"damaged or unknown fields: {fields}") from exc
-    if found.schema_ != SCHEMA:
-        raise UnreadableDeployment(f"schema {found.schema_!r}; this version reads {SCHEMA!r}")
-    return found
+    if stored.schema_ != SCHEMA:
+        raise UnreadableDeployment(f"schema {stored.schema_!r}; this version reads {SCHEMA!r}")
+    return stored
 
 
 def changed_secrets(stored: StoredDeployment, current: Deployment, key: bytes) -> tuple[str, ...]:
@@ -166,8 +166,8 @@ def changed_secrets(stored: StoredDeployment, current: Deployment, key: bytes) -
     The secrets that are not what they were, or of which that cannot be told because the project key
     is another, by name (`known_secrets`); sorted.
     """
-    found = known_secrets(stored, current)
-    return tuple(sorted(name for name, (then, now) in found.items() if digest(now, key) != then))
+    secrets = known_secrets(stored, current)
+    return tuple(sorted(name for name, (then, now) in secrets.items() if digest(now, key) != then))
 
 
 def changed_variables(
@@ -185,11 +185,11 @@ def changed_variables(
             own = f"{INPUT_VARIABLE}{name}"
             source = own if own in environ else item.value.get("from", {}).get("env", "")
             then[name] = (source, str(item.value.get("digest")))
-    then |= {f"env.{name}": (name, known) for name, known in stored.env.items()}
+    then |= {f"env.{name}": (name, old_digest) for name, old_digest in stored.env.items()}
     return tuple(
         name
-        for name, (variable, known) in sorted(then.items())
-        if variable in environ and digest(environ[variable], key) != known
+        for name, (variable, old_digest) in sorted(then.items())
+        if variable in environ and digest(environ[variable], key) != old_digest
     )
 
 
@@ -207,14 +207,14 @@ def known_secrets(stored: StoredDeployment, current: Deployment) -> dict[str, tu
                 str(item.value.get("digest")),
                 _value(current.inputs.get(name)),
             )
-    for name, known in stored.env.items():
+    for name, old_digest in stored.env.items():
         if name in current.env:
-            then[f"env.{name}"], today[f"env.{name}"] = known, current.env[name]
+            then[f"env.{name}"], today[f"env.{name}"] = old_digest, current.env[name]
     roots = current.steps_and_hooks()
     for root, inputs in stored.withheld.items():
-        for name, known in inputs.items():
+        for name, old_digest in inputs.items():
             secret = f"steps.{root}.inputs.{name}"
-            then[secret], today[secret] = known, roots[root].inputs[name].raw
+            then[secret], today[secret] = old_digest, roots[root].inputs[name].raw
     return {name: (then[name], today[name]) for name in then}
 
 

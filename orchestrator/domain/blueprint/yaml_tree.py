@@ -240,9 +240,9 @@ class _Builder:
         self._open: set[int] = set()
 
     def build(self, node: yaml.Node, *, depth: int) -> Node:
-        known = self._built.get(id(node))
-        if known is not None:
-            return known
+        cached = self._built.get(id(node))
+        if cached is not None:
+            return cached
         at = self._at(node)
         if id(node) in self._open:
             return self._bad("an alias refers to what contains it", at)
@@ -382,8 +382,8 @@ class Problems:
         if node.kind != "list":
             self.add(f"{what} must be a list, not {node.shape}", node.at)
             return []
-        found = [(self.text(item, what=f"each entry of {what}"), item) for item in node.items]
-        return [(text, item) for text, item in found if text]
+        pairs = [(self.text(item, what=f"each entry of {what}"), item) for item in node.items]
+        return [(text, item) for text, item in pairs if text]
 
     def texts(self, node: Node, *, what: str) -> tuple[str, ...]:
         return tuple(text for text, _ in self.entries(node, what=what))

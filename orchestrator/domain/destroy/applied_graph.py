@@ -17,10 +17,10 @@ def applied_graph(graph: Graph, records: Mapping[str, OperationRecord | None]) -
     holds until the next apply. The blueprint alone where both together would be a cycle.
     """
     needs = {step: set(graph.needs(step)) for step in graph.order}
-    for step, found in needs.items():
+    for step, upstreams in needs.items():
         record = records.get(step)
         if record is not None and record.status not in NOTHING_THERE:
-            found.update(needed for needed in record.needs if needed in graph)
+            upstreams.update(needed for needed in record.needs if needed in graph)
     try:
         return Graph(needs)
     except CycleFound:

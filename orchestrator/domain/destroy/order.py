@@ -23,10 +23,10 @@ Records = Mapping[str, OperationRecord | None]
 
 class Teardown(Struct, frozen=True):
     """
-    ``kept`` are the selected steps that stay, with the reason; ``todo`` those to take down.
+    ``skipped`` are the selected steps that stay, with the reason; ``todo`` those to take down.
 
-    ``follows`` maps each step of ``todo`` that goes with its parent to that parent. ``order`` is
-    the graph of ``todo``: each step needs what must be confirmed gone before it.
+    ``removed_with`` maps each step of ``todo`` that goes with its parent to that parent. ``order``
+    is the graph of ``todo``: each step needs what must be confirmed gone before it.
     """
 
     skipped: Mapping[str, str]
@@ -49,9 +49,9 @@ def teardown(
     there: that work needs it alive. With ``skip_before_destroy`` it goes along all the same.
     """
     deployment = replace(deployment, graph=applied_graph(deployment.graph, records))
-    kept = retained_steps(deployment, records, selected)
+    retained = retained_steps(deployment, records, selected)
     alive = {name for name in selected if _exists(records.get(name))}
-    todo = [name for name in selected if name in alive and name not in kept]
+    todo = [name for name in selected if name in alive and name not in retained]
     gone = {name for name, record in records.items() if record and record.status in NOTHING_THERE}
     parents = {
         child: parent
@@ -59,7 +59,7 @@ def teardown(
         if parent in gone or skip_before_destroy or deployment.steps[child].before_destroy is None
     }
     follows = removed_with_parent(deployment.graph, parents, todo, gone)
-    return Teardown(kept, tuple(todo), follows, destroy_graph(deployment.graph, follows, todo))
+    return Teardown(retained, tuple(todo), follows, destroy_graph(deployment.graph, follows, todo))
 
 
 def retained_steps(
@@ -68,18 +68,18 @@ def retained_steps(
     """
     The selected steps that are not destroyed because something is retained, and why.
     """
-    kept: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for name, step in deployment.steps.items():
         record = records.get(name)
-        held = retention(step.retain, record)
-        if held is None or not _exists(record):
+        retained = retention(step.retain, record)
+        if retained is None or not _exists(record):
             continue
         if name in selected:
-            kept[name] = f"retained: {held.reason}"
+            reasons[name] = f"retained: {retained.reason}"
         for upstream in deployment.graph.upstreams(name):
             if upstream in selected:
-                kept.setdefault(upstream, f"needed by {name}, which is retained")
-    return kept
+                reasons.setdefault(upstream, f"needed by {name}, which is retained")
+    return reasons
 
 
 def owners(deployment: Deployment, records: Records) -> dict[str, str]:
@@ -89,13 +89,13 @@ def owners(deployment: Deployment, records: Records) -> dict[str, str]:
     A step that is only declared to be owned, and was not applied so, is taken down by itself: it
     may outlive the parent.
     """
-    found: dict[str, str] = {}
+    parents: dict[str, str] = {}
     for name, step in deployment.steps.items():
         record = records.get(name)
         parent = step.owned_by
         if record and parent and record.parent == str(deployment.target(parent)):
-            found[name] = parent
-    return found
+            parents[name] = parent
+    return parents
 
 
 def removed_with_parent(
@@ -127,11 +127,11 @@ def ancestors(follows: Mapping[str, str], step: str) -> list[str]:
     """
     The steps with which ``step`` goes, the nearest first.
     """
-    found: list[str] = []
+    names: list[str] = []
     while step in follows:
         step = follows[step]
-        found.append(step)
-    return found
+        names.append(step)
+    return names
 
 
 def destroy_graph(graph: Graph, follows: Mapping[str, str], todo: Collection[str]) -> Graph:
@@ -159,11 +159,11 @@ def with_children(deployment: Deployment, selected: Sequence[str]) -> tuple[str,
     """
     The selected steps and all that they own, in the order of the blueprint.
     """
-    found = set(selected)
+    steps = set(selected)
     for name in deployment.graph.order:
-        if deployment.steps[name].owned_by in found:
-            found.add(name)
-    return tuple(name for name in deployment.graph.order if name in found)
+        if deployment.steps[name].owned_by in steps:
+            steps.add(name)
+    return tuple(name for name in deployment.graph.order if name in steps)
 
 
 def _exists(record: OperationRecord | None) -> bool:

@@ -60,8 +60,11 @@ class DriftDocument(JsonDocument):
         The document of these steps: the verdict follows from them.
         """
         statuses = {step.status for step in steps}
-        found: tuple[tuple[str, DriftVerdict], ...] = (("failed", "failed"), ("drifted", "drift"))
-        verdict = next((word for status, word in found if status in statuses), "no_drift")
+        verdicts: tuple[tuple[str, DriftVerdict], ...] = (
+            ("failed", "failed"),
+            ("drifted", "drift"),
+        )
+        verdict = next((word for status, word in verdicts if status in statuses), "no_drift")
         return cls(
             project=project,
             blueprint=blueprint,

@@ -44,8 +44,8 @@ class PlanCounts(JsonModel):
         """
         The counts of these actions; a no-op in a plan is a move.
         """
-        found = Counter("move" if action == "noop" else action for action in actions)
-        return cls.model_validate(found)
+        counts = Counter("move" if action == "noop" else action for action in actions)
+        return cls.model_validate(counts)
 
 
 class StepPlan(JsonModel):
@@ -82,9 +82,9 @@ class PlannedStep(PlanChanges, StepPlan):
         The row with what the plan of its step holds.
         """
         changes = shown.changes or PlanChanges()
-        held = {name: getattr(changes, name) for name in PlanChanges.model_fields}
+        fields = {name: getattr(changes, name) for name in PlanChanges.model_fields}
         names = ("actions", "outputs", "drifted", "inputs")
-        return self.model_copy(update=held | {name: getattr(shown, name) for name in names})
+        return self.model_copy(update=fields | {name: getattr(shown, name) for name in names})
 
     def counted(self) -> PlannedStep:
         """

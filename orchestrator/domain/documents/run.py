@@ -115,7 +115,7 @@ def teardown_report(run: RunRecord, today: datetime.date) -> TeardownReport | No
     """
     if run.command != "destroy":
         return None
-    gone, kept, left, untouched = [], [], [], []
+    gone, retained, left, untouched = [], [], [], []
     for row in run.steps:
         if row.absence is not None and row.absence.verdict == "confirmed":
             now = row.status in GONE
@@ -125,7 +125,7 @@ def teardown_report(run: RunRecord, today: datetime.date) -> TeardownReport | No
         elif row.status is not StepStatus.SKIPPED:
             left.append(_remaining(row))
         elif row.sequence is not None:
-            kept.append(
+            retained.append(
                 RetainedTarget(
                     step=row.step,
                     target=row.target,
@@ -139,7 +139,7 @@ def teardown_report(run: RunRecord, today: datetime.date) -> TeardownReport | No
             untouched.append(row.target)
     return TeardownReport(
         gone=tuple(gone),
-        retained=tuple(kept),
+        retained=tuple(retained),
         left=tuple(left),
         untouched=tuple(untouched),
         orphaned=run.orphaned,

@@ -51,24 +51,24 @@ def adds_up(messages: Iterable[Message], *, changed: bool) -> bool:
     Whether the event stream of a plan explains it: its planned changes are all known, as many as
     the engine counts, and there are any where it says that the plan changes something.
     """
-    said = list(messages)
-    planned = [item for item in said if isinstance(item, PlannedChange)]
+    items = list(messages)
+    planned = [item for item in items if isinstance(item, PlannedChange)]
     counts = Counter(item.action for item in planned)
     if counts["unknown"]:
         return False
-    seen = (
+    totals = (
         counts["create"] + counts["replace"],
         counts["update"],
         counts["delete"] + counts["replace"],
         counts["forget"],
         sum(item.importing is not None for item in planned),
     )
-    summaries = [item for item in said if isinstance(item, ChangeSummary)]
+    summaries = [item for item in items if isinstance(item, ChangeSummary)]
     for item in summaries:
         counted = (item.add, item.change, item.remove, item.forget, item.imports)
-        if item.operation == "plan" and (item.other or seen != counted):
+        if item.operation == "plan" and (item.other or totals != counted):
             return False
-    outputs = any(isinstance(item, OutputChange) and item.action != "noop" for item in said)
+    outputs = any(isinstance(item, OutputChange) and item.action != "noop" for item in items)
     return bool(summaries) and bool(planned or outputs) == changed
 
 
@@ -141,8 +141,8 @@ class Journal(Struct, frozen=True):
         The same with what the last heartbeat told began and was completed, where the messages do
         not tell it.
         """
-        told = (*lease.completed, *lease.in_flight)
-        began = {(item.address, item.action): item.started_at for item in told}
+        items = (*lease.completed, *lease.in_flight)
+        began = {(item.address, item.action): item.started_at for item in items}
         done = {(item.address, item.action): item.id for item in lease.completed}
         flying = {(item.address, item.action) for item in lease.in_flight}
         return replace(
@@ -193,9 +193,9 @@ class Journal(Struct, frozen=True):
         diagnostics: list[Diagnostic] = []
         moved: set[str] = set()
         refreshed: set[str] = set()
-        seen = False
+        has_messages = False
         for message in messages:
-            seen = True
+            has_messages = True
             match message:
                 case PlannedChange(address, action, _, reason):
                     if reason == "move":
@@ -227,7 +227,7 @@ class Journal(Struct, frozen=True):
                 case _:
                     pass
         return cls(
-            extent="complete" if whole else "partial" if seen else "missing",
+            extent="complete" if whole else "partial" if has_messages else "missing",
             planned=tuple(planned.values()),
             drifted=tuple(drifted.values()),
             outputs=tuple(outputs),

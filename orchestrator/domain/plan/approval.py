@@ -24,7 +24,7 @@ from orchestrator.domain.text import Json, Word
 
 #: In place of the digest of a value that only the apply made known.
 _UNKNOWN = "unknown"
-_SAID = 5  # differences of one object that are told
+_SHOWN = 5  # differences of one object that are told
 
 
 class ApprovedObject(JsonModel):
@@ -113,10 +113,10 @@ def not_covered(approved: ApprovedStep, planned: Sequence[PlannedObject], key: b
 
     What was unknown may be known by now; what was known must be what it was.
     """
-    known = {(item.address, item.action, item.deposed): item for item in approved.objects}
+    by_key = {(item.address, item.action, item.deposed): item for item in approved.objects}
     differences: list[str] = []
     for item in planned:
-        shown = known.get((item.address, item.action, item.deposed))
+        shown = by_key.get((item.address, item.action, item.deposed))
         if shown is None:
             others = [a.action for a in approved.objects if a.address == item.address]
             instead = f" (approved: {', '.join(others)})" if others else ""
@@ -127,20 +127,20 @@ def not_covered(approved: ApprovedStep, planned: Sequence[PlannedObject], key: b
 
 
 def _other_values(item: PlannedObject, approved: Mapping[str, str], key: bytes) -> Iterator[str]:
-    found: list[str] = []
-    left = {path for path, value in approved.items() if value != _UNKNOWN}
+    names: list[str] = []
+    missing = {path for path, value in approved.items() if value != _UNKNOWN}
     for path, value in _values(item, key):
         if any(approved.get(_path_digest(path[:n], key)) == _UNKNOWN for n in range(len(path) + 1)):
             continue
         here = _path_digest(path, key)
-        left.discard(here)
+        missing.discard(here)
         if approved.get(here) != value:
-            found.append(attribute_path(path) or "it")
-    for name in found[:_SAID]:
+            names.append(attribute_path(path) or "it")
+    for name in names[:_SHOWN]:
         yield f"{item.address}: {name} is not what was approved"
-    if len(found) > _SAID:
-        yield f"{item.address}: {len(found) - _SAID} more values are not what was approved"
-    if left and not found:
+    if len(names) > _SHOWN:
+        yield f"{item.address}: {len(names) - _SHOWN} more values are not what was approved"
+    if missing and not names:
         yield f"{item.address}: values that were approved are gone"
 
 

@@ -160,7 +160,7 @@ class PlanChanges(JsonModel):
     diagnostics: tuple[PlanDiagnostic, ...] = ()
 
     @property
-    def told(self) -> bool:
+    def has_changes(self) -> bool:
         """
         Whether the plan was read and something is in it.
         """

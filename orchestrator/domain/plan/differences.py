@@ -61,10 +61,12 @@ def attribute_changes(
     """
     The attributes that differ; None stands for an object that is not there.
     """
-    found = _differences((), _marked(before, before_marks) or {}, _marked(after, after_marks) or {})
+    differences = _differences(
+        (), _marked(before, before_marks) or {}, _marked(after, after_marks) or {}
+    )
     return tuple(
         _change(path, old, new, forces=any(_overlap(path, forced) for forced in replace_paths))
-        for path, old, new in found
+        for path, old, new in differences
     )
 
 

@@ -25,16 +25,16 @@ def remaining_drift(
             meant_by(rule.address, item.address) and _covers(rule.attribute, path) for rule in valid
         )
 
-    found = []
+    remaining = []
     for item in drift:
         if item.action == "delete":
             if not accepted(item, ""):
-                found.append(item)
+                remaining.append(item)
             continue
-        left = [a for a in item.attributes if not a.equivalent and not accepted(item, a.path)]
-        if left:
-            found.append(item.model_copy(update={"attributes": tuple(left)}))
-    return tuple(found)
+        attributes = [a for a in item.attributes if not a.equivalent and not accepted(item, a.path)]
+        if attributes:
+            remaining.append(item.model_copy(update={"attributes": tuple(attributes)}))
+    return tuple(remaining)
 
 
 def _covers(attribute: str, path: str) -> bool:

@@ -38,13 +38,13 @@ def violations(
                 yield Violation(rule=rule, step=step, address=item.address, message=message)
     lost = destroyed + destroys(changing)
     if policy.max_destroys is not None and destroyed <= policy.max_destroys < lost:
-        said = f"{lost} objects would be destroyed or replaced, and {policy.max_destroys} may be"
-        yield Violation(rule="max_destroys", step=step, message=said)
+        message = f"{lost} objects would be destroyed or replaced, and {policy.max_destroys} may be"
+        yield Violation(rule="max_destroys", step=step, message=message)
     if policy.regions and changing:
         for name, region in regions.items():
             if region not in policy.regions:
-                said = f"the provider {name} works in {region}; allowed: {_list(policy.regions)}"
-                yield Violation(rule="regions", step=step, message=said)
+                message = f"the provider {name} works in {region}; allowed: {_list(policy.regions)}"
+                yield Violation(rule="regions", step=step, message=message)
 
 
 def violations_of_steps(
@@ -97,11 +97,11 @@ def _tags(policy: Policy, step: str, item: PlannedObject) -> str | None:
     names = [name for name in _TAGS if name in after or name in unknown]
     if not names:
         return None  # it can have none
-    known: set[str] = set()
+    present: set[str] = set()
     for name in names:
         for tags in (after.get(name), unknown.get(name)):
-            known |= set(tags) if isinstance(tags, dict) else set()
-    missing = [tag for tag in policy.required_tags if tag not in known]
+            present |= set(tags) if isinstance(tags, dict) else set()
+    missing = [tag for tag in policy.required_tags if tag not in present]
     if not missing:
         return None
     if all(unknown.get(name) is True for name in names):

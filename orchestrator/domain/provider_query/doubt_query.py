@@ -71,8 +71,8 @@ def doubt_queries(
                 query = replace(query, obstacles=(*query.obstacles, str(exc)))
         queries.append(query)
     imports = {i.doubt.address: i.import_id for i in queries if i.import_id is not None}
-    asked = ProviderQuery(imports, tuple(searches.values()), state=state.raw)
-    return asked, tuple(queries)
+    provider_query = ProviderQuery(imports, tuple(searches.values()), state=state.raw)
+    return provider_query, tuple(queries)
 
 
 def question(item: DoubtQuery, query: ProviderQuery, method: ReadbackMethod) -> Json:
@@ -142,8 +142,8 @@ def _by_search(
         return replace(query, search=_number(searches, (key, None), template, lookup))
     own, resource = query.address, query.address.resource
     number = _number(searches, (key, own.key), template, _with_key(lookup, own))
-    held = [parse_address(item.address) for item in state.objects if item.deposed is None]
-    other = next((item for item in held if item.resource == resource and item != own), None)
+    addresses = [parse_address(item.address) for item in state.objects if item.deposed is None]
+    other = next((item for item in addresses if item.resource == resource and item != own), None)
     control = None
     if other is not None:
         control = _number(searches, (key, other.key), template, _with_key(lookup, other))
@@ -172,21 +172,21 @@ def declaration(step: Step, address: Address, inputs: Collection[str]) -> tuple[
     """
     Lines of YAML by which the step would have the provider asked for an object, as a start to be
     completed: ``inputs`` are the names that the step's identity may refer to. None where it
-    declares one of both, or the type has no remote side.
+    declares either, or the type has no remote side.
     """
-    known = declared(step.identity, address) or declared(step.search, address)
-    if known or address.type == _WITHOUT_REMOTE:
+    is_declared = declared(step.identity, address) or declared(step.search, address)
+    if is_declared or address.type == _WITHOUT_REMOTE:
         return ()
     plain = re.fullmatch(r"[\w.-]+", address.resource)
     resource = address.resource if plain else f"'{address.resource}'"
     kind = address.type
     name = next((item for item in sorted(inputs) if re.search(r"(^|_)(name|bucket)$", item)), None)
-    told = f"${{inputs.{name}}}" if name else "ID"
+    expression = f"${{inputs.{name}}}" if name else "ID"
     if address.key is not None:
-        told = "${each.key}"
+        expression = "${each.key}"
     listed = f"{kind[:-1]}ies" if kind.endswith("y") else f"{kind}s"
     return (
-        f'# its import id:\nidentity: {{{resource}: "{told}"}}',
+        f'# its import id:\nidentity: {{{resource}: "{expression}"}}',
         f"# or the data source that lists ids:\nsearch:\n  {resource}:\n    data: {listed}",
         '    arguments: {tags: {orchestrator: "${target.id}"}}\n    ids: ids',
     )

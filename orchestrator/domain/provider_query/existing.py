@@ -48,13 +48,13 @@ def objects_before(
     query: ProviderQuery,
     result: QueryResult,
     *,
-    held: Collection[tuple[str, str | None]],
+    managed: Collection[tuple[str, str | None]],
     leaving: Collection[tuple[str, str | None]],
     digest: Digest,
 ) -> ObjectsBefore:
     """
     What the answers mean. Objects that records or the step's provider state hold, by type and id in
-    ``held``, are not taken for the one that a search is for; of those that the same plan deletes
+    ``managed``, are not taken for the one that a search is for; of those that the same plan deletes
     (``leaving``) nothing is said.
     """
     exist: dict[str, tuple[str, ...]] = {}
@@ -64,20 +64,22 @@ def objects_before(
         address, kind = item.address.text, item.address.type
         answers: list[tuple[str, Answer]] = []
         if item.import_id is not None:
-            asked = digest(question(item, query, item.origin))
-            answers.append((asked, result.imports[address]))
+            question_digest = digest(question(item, query, item.origin))
+            answers.append((question_digest, result.imports[address]))
         if item.search is not None:
-            found = result.searches[item.search]
-            others = tuple(id_ for id_ in found.ids if (kind, id_) not in held)
-            if found.verdict != "unknown":
-                found = Answer("exists" if others else "absent", others)
-            answers.append((digest(question(item, query, "search")), found))
+            search_answer = result.searches[item.search]
+            others = tuple(id_ for id_ in search_answer.ids if (kind, id_) not in managed)
+            if search_answer.verdict != "unknown":
+                search_answer = Answer("exists" if others else "absent", others)
+            answers.append((digest(question(item, query, "search")), search_answer))
         ids = tuple(dict.fromkeys(id_ for _, answer in answers for id_ in answer.ids))
         if ids:
             if any((kind, id_) not in leaving for id_ in ids):
                 exist[address] = ids
             continue
-        missing = tuple(asked for asked, answer in answers if answer.verdict == "absent")
+        missing = tuple(
+            question_digest for question_digest, answer in answers if answer.verdict == "absent"
+        )
         if missing:
             absent[address] = missing
         elif answers:
@@ -90,11 +92,11 @@ def whose(records: Iterable[OperationRecord], kind: str, ids: Collection[str]) -
     What the records say of objects of this type that exist although they are to be created.
     """
     for record in records:
-        target, known = record.target.target, record.resources
-        for ref in known.inventory:
+        target, resources = record.target.target, record.resources
+        for ref in resources.inventory:
             if ref.type == kind and ref.id in ids:
                 return f"it is {ref.name} of {target}"
-        for item in known.released:
+        for item in resources.released:
             if item.type == kind and item.id in ids:
                 return f"it was {item.address} of {target}: {item.how} in run {item.run_id}"
     return "it is not ours"

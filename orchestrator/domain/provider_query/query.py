@@ -153,7 +153,7 @@ def read_result(
     The answers in the messages of the plan. That it ``succeeded`` says only of saved objects that
     each of them was refreshed; whether an import exists it does not decide.
     """
-    read = _PlanMessages.of(messages, asked=frozenset((*query.targets, *query.saved)))
+    read = _PlanMessages.of(messages, targets=frozenset((*query.targets, *query.saved)))
     return QueryResult(
         {address: _import_answer(read, address, id_) for address, id_ in query.imports.items()},
         {number: _search_answer(read, number, s) for number, s in enumerate(query.searches)},
@@ -173,15 +173,15 @@ def refused_imports(
     anything else is left out.
     """
     errors = [item for item in diagnostics if item.severity == "error"]
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for address, id_ in imports.items():
         words = "|".join(map(re.escape, (address, id_)))
         named = re.compile(rf"(?<![\w.\]/-])(?:{words})(?![\w\[/-]|\.\w)")
         for error in errors:
-            said = f"{error.summary}\n{error.detail}"
-            if error.address == address or (not error.address and named.search(said)):
-                found.setdefault(address, _line(error))
-    return found
+            text = f"{error.summary}\n{error.detail}"
+            if error.address == address or (not error.address and named.search(text)):
+                reasons.setdefault(address, _line(error))
+    return reasons
 
 
 class _PlanMessages(Struct, frozen=True):
@@ -196,10 +196,10 @@ class _PlanMessages(Struct, frozen=True):
     missing: frozenset[str]
     lists: Mapping[int, tuple[str, ...]]
     errors: tuple[Diagnostic, ...]
-    asked: frozenset[str]
+    targets: frozenset[str]
 
     @classmethod
-    def of(cls, messages: Iterable[Message], *, asked: frozenset[str]) -> _PlanMessages:
+    def of(cls, messages: Iterable[Message], *, targets: frozenset[str]) -> _PlanMessages:
         present: set[str] = set()
         lost: set[str] = set()
         missing: set[str] = set()
@@ -222,7 +222,7 @@ class _PlanMessages(Struct, frozen=True):
                 case _:
                     pass
         return cls(
-            frozenset(present), frozenset(lost), frozenset(missing), lists, tuple(errors), asked
+            frozenset(present), frozenset(lost), frozenset(missing), lists, tuple(errors), targets
         )
 
     def reason(self, *addresses: str) -> str:
@@ -234,7 +234,7 @@ class _PlanMessages(Struct, frozen=True):
             for error in self.errors:
                 if error.address == address:
                     return _line(error)
-        general = [_line(error) for error in self.errors if error.address not in self.asked]
+        general = [_line(error) for error in self.errors if error.address not in self.targets]
         if general:
             return "; ".join(dict.fromkeys(general))
         if self.errors:
@@ -321,17 +321,17 @@ def _listed(diagnostic: Diagnostic) -> tuple[int, tuple[str, ...]] | None:
     """
     The search and the ids that it found; None where the diagnostic says something else.
     """
-    said = _FOUND.fullmatch(diagnostic.detail.strip())
-    if said is None:
+    match = _FOUND.fullmatch(diagnostic.detail.strip())
+    if match is None:
         return None
     try:
-        value = json.loads(said[2])
+        value = json.loads(match[2])
     except ValueError:  # cut, or masked
         return None
     items = value if isinstance(value, list) else [value]
     if not all(isinstance(item, str | int) for item in items):
         return None
-    return int(said[1]), tuple(dict.fromkeys(map(str, items)))
+    return int(match[1]), tuple(dict.fromkeys(map(str, items)))
 
 
 def _line(diagnostic: Diagnostic) -> str:

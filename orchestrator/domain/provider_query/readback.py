@@ -35,9 +35,9 @@ OCCUPIED = "its address holds another object, so it cannot be adopted there"
 class KnownObjects(Struct, frozen=True):
     """
     What is known of objects that are not in doubt. ``managed`` tells under which target and address
-    an object of a type with an id is; ``held`` are the ids in the step's provider state by
-    resource; ``adopted`` the resources and methods by which an object was found that was then
-    adopted; ``occupied`` the addresses at which that state holds an object.
+    an object of a type with an id is; ``ids_in_state`` are the ids in the step's provider
+    state by resource; ``adopted_methods`` the resources and methods by which an object was found
+    that was then adopted; ``occupied_addresses`` the addresses at which that state holds an object.
     """
 
     managed: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -59,14 +59,14 @@ def known_objects(
         for ref in record.resources.inventory
         if ref.id is not None and not (record.target == own.target and ref.address in doubtful)
     }
-    held: dict[str, set[str]] = {}
+    ids_in_state: dict[str, set[str]] = {}
     for item in state.objects:
         if item.id is not None:
-            held.setdefault(parse_address(item.address).resource, set()).add(item.id)
+            ids_in_state.setdefault(parse_address(item.address).resource, set()).add(item.id)
             managed[item.type, item.id] = f"{item.address} of {own.target.target}"
     return KnownObjects(
         managed,
-        {resource: frozenset(ids) for resource, ids in held.items()},
+        {resource: frozenset(ids) for resource, ids in ids_in_state.items()},
         frozenset(_adoptions(own)),
         state.addresses,
     )
@@ -156,25 +156,25 @@ def _by_import_id(
     known: KnownObjects,
     has_named: Callable[[DoubtQuery], bool],
 ) -> _Conclusion:
-    address, asked, method = query.address, query.import_id, query.origin
-    assert asked is not None, "only what has an import id is asked for by it"
+    address, import_id, method = query.address, query.import_id, query.origin
+    assert import_id is not None, "only what has an import id is asked for by it"
     if answer.verdict == "exists":
-        owner = known.managed.get((address.type, asked))
+        owner = known.managed.get((address.type, import_id))
         if owner is not None:
-            return _Conclusion("unknown", method, f"{asked} exists, but it is {owner}")
+            return _Conclusion("unknown", method, f"{import_id} exists, but it is {owner}")
         return _Conclusion(
-            "exists", method, f"the provider has an object with the id {asked}", (asked,)
+            "exists", method, f"the provider has an object with the id {import_id}", (import_id,)
         )
     if answer.verdict == "unknown":
-        why = f"asked for {asked}, and got no answer: {answer.why}"
+        why = f"asked for {import_id}, and got no answer: {answer.why}"
         return _Conclusion("unknown", method, why)
     proven = (address.resource, method) in known.adopted_methods
     if proven or (method == "identity" and has_named(query)):
-        return _Conclusion("absent", method, f"the provider has no object with the id {asked}")
+        return _Conclusion("absent", method, f"the provider has no object with the id {import_id}")
     return _Conclusion(
         "unknown",
         method,
-        f"no object has the id {asked}, but that has never been seen to be the id of one: "
+        f"no object has the id {import_id}, but that has never been seen to be the id of one: "
         "it may be a name where the provider wants an id",
     )
 
@@ -196,9 +196,9 @@ def _by_search(
         return _Conclusion(verdict, "search", f"{why}: attributes tell which is which", unmanaged)
     control = searches[query.control].ids if query.control is not None else ()
     own = known.ids_in_state.get(address.resource, frozenset())
-    seen = own.intersection((*answer.ids, *control))
-    if seen or (address.resource, "search") in known.adopted_methods:
-        why = f"the search finds {len(seen)} others of {address.resource}, and not this one"
+    others = own.intersection((*answer.ids, *control))
+    if others or (address.resource, "search") in known.adopted_methods:
+        why = f"the search finds {len(others)} others of {address.resource}, and not this one"
         return _Conclusion("absent", "search", why)
     return _Conclusion(
         "unknown", "search", "the search found nothing, but it has never been seen to find one"
@@ -215,9 +215,9 @@ def _combined(
         way = next((way for way in ways if way.verdict == verdict), None)
         if way is None:
             continue
-        left = seconds_left(query.doubt)
-        if verdict == "absent" and left > 0:
-            why = f"{way.why}; a request may still be under way: ask again in {left:.0f} s"
+        seconds = seconds_left(query.doubt)
+        if verdict == "absent" and seconds > 0:
+            why = f"{way.why}; a request may still be under way: ask again in {seconds:.0f} s"
             return _Conclusion("unknown", way.method, why)
         return way
     reasons = [*(way.why for way in ways), *query.obstacles]

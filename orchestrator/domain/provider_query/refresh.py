@@ -44,7 +44,7 @@ def refresh_result(
     """
     lost = {item.address for item in journal.drifted if item.action == "delete"}
     planned = {item.address for item in journal.planned}
-    gone, found = [], []
+    gone, present = [], []
     for item in state.objects:
         if item.deposed is None and not destroying:
             missing = item.address in lost
@@ -53,12 +53,12 @@ def refresh_result(
         if missing:
             gone.append(item)
         elif not targeted or item.address in journal.refreshed:
-            found.append(item)
-    return RefreshResult(tuple(gone), unexplained(gone, found))
+            present.append(item)
+    return RefreshResult(tuple(gone), unexplained(gone, present))
 
 
 def unexplained(
-    gone: Collection[StateObject], found: Collection[StateObject]
+    gone: Collection[StateObject], present: Collection[StateObject]
 ) -> tuple[StateObject, ...]:
     """
     Those of ``gone`` whose provider configuration is not believed: it found nothing at all, or lost
@@ -67,8 +67,8 @@ def unexplained(
     In a wrong region a provider still finds what has no region (roles, policies, buckets): that
     does not vouch for objects of other types. A single object may be gone.
     """
-    seeing = {item.configuration for item in found}
-    kinds = {(item.configuration, item.type) for item in found}
+    seeing = {item.configuration for item in present}
+    kinds = {(item.configuration, item.type) for item in present}
     lost = [item for item in gone if (item.configuration, item.type) not in kinds]
     count = Counter(item.configuration for item in lost)
     return tuple(

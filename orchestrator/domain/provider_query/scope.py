@@ -53,16 +53,16 @@ def scope(
     (('AWS_REGION', 'x'),)
     """
     prefixes = tuple(prefix for provider in providers for prefix in _prefixes(provider))
-    found = {
+    values = {
         name: digest(value)
         for name, value in environ.items()
         if name.startswith(prefixes) and not _RENEWED.search(name)
     }
-    found |= {
+    values |= {
         f"providers.{name}": digest(_open(item.value, frozenset(item.secrets)))
         for name, item in configured.items()
     }
-    return tuple(sorted(found.items()))
+    return tuple(sorted(values.items()))
 
 
 def fingerprint(value: Json) -> str:

@@ -152,8 +152,8 @@ class Readback(RecordModel):
         return self._the_one() if self.ownership == "found" else None
 
     def _the_one(self) -> str | None:
-        found = self.verdict == "exists" and self.adoptable and len(self.ids) == 1
-        return self.ids[0] if found else None
+        is_one = self.verdict == "exists" and self.adoptable and len(self.ids) == 1
+        return self.ids[0] if is_one else None
 
 
 class SavedState(RecordModel):
@@ -201,8 +201,10 @@ class Doubt(RecordModel):
         """
         if self.id is not None:
             return self.id == object_id
-        found = self.readback
-        return found is not None and found.ownership == "ours" and found.ids == (object_id,)
+        readback = self.readback
+        return (
+            readback is not None and readback.ownership == "ours" and readback.ids == (object_id,)
+        )
 
 
 class SettledDoubt(RecordModel):
@@ -268,8 +270,8 @@ class Resources(RecordModel):
         """
         What was released and has not been taken back since.
         """
-        held = {(ref.type, ref.id) for ref in self.inventory}
-        return tuple(item for item in self.released if (item.type, item.id) not in held)
+        managed = {(ref.type, ref.id) for ref in self.inventory}
+        return tuple(item for item in self.released if (item.type, item.id) not in managed)
 
 
 class CheckedObject(RecordModel):

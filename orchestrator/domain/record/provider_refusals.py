@@ -106,5 +106,5 @@ def _is_refused(text: str, rules: RefusalRules) -> bool:
     retried = any(re.search(pattern, text) for pattern in rules.retried_on)
     if SERVER_ERROR.search(text):
         return retried and THROTTLED.search(text) is not None
-    known = (THROTTLED.pattern, *SHIPPED)
-    return retried or any(re.search(pattern, text) for pattern in known)
+    patterns = (THROTTLED.pattern, *SHIPPED)
+    return retried or any(re.search(pattern, text) for pattern in patterns)

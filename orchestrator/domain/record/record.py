@@ -358,8 +358,8 @@ def checksum_of(document: Mapping[str, Json]) -> str:
 def _without_empty(value: Json) -> Json:
     match value:
         case dict():
-            said = {name: _without_empty(item) for name, item in value.items()}
-            return {name: item for name, item in said.items() if not _is_empty(item)}
+            fields = {name: _without_empty(item) for name, item in value.items()}
+            return {name: item for name, item in fields.items() if not _is_empty(item)}
         case list():
             return [_without_empty(item) for item in value]
         case _:
@@ -388,8 +388,8 @@ def parse_record(text: str | bytes) -> OperationRecord:
     name, _, version = str(schema).partition("/")
     if f"{name}/{version.split('.')[0]}" != SCHEMA:
         raise UnreadableRecord(f"schema {schema!r}; this version reads {SCHEMA!r}")
-    known = data.pop("checksum", None)  # entries of older versions have none
-    if known is not None and known != checksum_of(data):
+    checksum = data.pop("checksum", None)  # entries of older versions have none
+    if checksum is not None and checksum != checksum_of(data):
         raise UnreadableRecord("damaged record: it is not what its checksum was made of")
     try:
         return OperationRecord.model_validate(data)

@@ -169,21 +169,23 @@ class Claim(RecordModel):
         """
         return (self.model_copy(update={"others": ()}), *self.others)
 
-    def may_share(self, held: Claim) -> bool:
+    def may_share(self, other: Claim) -> bool:
         """
         Whether its run may work beside the one of a claim that is held.
         """
         mine = (self.request_token, self.command)
-        same = self.request_token is not None and mine == (held.request_token, held.command)
-        return same and not {*self.steps} & {*held.steps}
+        same = self.request_token is not None and mine == (other.request_token, other.command)
+        return same and not {*self.steps} & {*other.steps}
 
     def without(self, run_id: str) -> Claim | None:
         """
         What is left of it where a run gives it up; None where that was all. Its run is another one
         than before, if any is left to be it: a store replaces the claim of the same run unasked.
         """
-        left = sorted((item for item in self.holders if item.run_id != run_id), key=self._is_first)
-        return left[0].model_copy(update={"others": tuple(left[1:])}) if left else None
+        holders = sorted(
+            (item for item in self.holders if item.run_id != run_id), key=self._is_first
+        )
+        return holders[0].model_copy(update={"others": tuple(holders[1:])}) if holders else None
 
     def _is_first(self, item: Claim) -> bool:
         return item.run_id == self.run_id
@@ -237,8 +239,8 @@ class Lease(RecordModel):
         """
         The targets of which it tells anything.
         """
-        told = (item.target for item in (*self.completed, *self.in_flight))
-        return tuple(dict.fromkeys((*self.more_completed, *told)))
+        names = (item.target for item in (*self.completed, *self.in_flight))
+        return tuple(dict.fromkeys((*self.more_completed, *names)))
 
     def of(self, target: str, sequence: int | None = None) -> Lease:
         """
@@ -246,15 +248,15 @@ class Lease(RecordModel):
         of its marker is given.
         """
 
-        def told(item: InFlight) -> bool:
-            known = None not in (sequence, item.sequence)
-            return item.target == target and not (known and item.sequence != sequence)
+        def is_of_target(item: InFlight) -> bool:
+            both_known = None not in (sequence, item.sequence)
+            return item.target == target and not (both_known and item.sequence != sequence)
 
         more = {name: count for name, count in self.more_completed.items() if name == target}
         return self.model_copy(
             update={
-                "in_flight": tuple(filter(told, self.in_flight)),
-                "completed": tuple(filter(told, self.completed)),
+                "in_flight": tuple(filter(is_of_target, self.in_flight)),
+                "completed": tuple(filter(is_of_target, self.completed)),
                 "more_completed": more,
             }
         )

@@ -30,7 +30,7 @@ PASSING_LOCKS = {"pg": "the session", "local": "the process"}
 class StateLock(Struct, frozen=True):
     """
     A lock that is held. ``id``, ``who`` (user@host), ``operation`` and ``created`` are the engine's
-    own texts, None where it does not tell. ``said`` stands for all of them where it tells none.
+    own texts, None where it does not tell. ``raw_text`` stands for all of them where it tells none.
 
     >>> str(StateLock(id="1", who="ann@ci"))
     'id 1, who ann@ci'
@@ -43,23 +43,23 @@ class StateLock(Struct, frozen=True):
     raw_text: str = ""
 
     def __str__(self) -> str:
-        known = (
+        fields = (
             ("id", self.id),
             ("who", self.who),
             ("operation", self.operation),
             ("created", self.created),
         )
-        return ", ".join(f"{label} {text}" for label, text in known if text) or self.raw_text
+        return ", ".join(f"{label} {text}" for label, text in fields if text) or self.raw_text
 
     @property
     def since(self) -> datetime | None:
         """
         When it was taken, to the microsecond; None where that is not known.
         """
-        found = _CREATED.fullmatch(self.created or "")
-        if found is None:
+        match = _CREATED.fullmatch(self.created or "")
+        if match is None:
             return None
-        return datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=UTC)
+        return datetime.fromisoformat(f"{match[1]}T{match[2]}").replace(tzinfo=UTC)
 
 
 def parse_lock(text: str) -> StateLock | None:
@@ -69,8 +69,8 @@ def parse_lock(text: str) -> StateLock | None:
     >>> parse_lock("the provider state is locked: id 1, who ann@ci").who
     'ann@ci'
     """
-    found = _TEXT.search(text)
-    return StateLock(**found.groupdict()) if found else None
+    match = _TEXT.search(text)
+    return StateLock(**match.groupdict()) if match else None
 
 
 class RunPeriod(Struct, frozen=True):

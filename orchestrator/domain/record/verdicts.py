@@ -71,8 +71,8 @@ def verdict_of(
     """
     unwell = (Status.ERROR, Status.RUNNING)
     counted = (*rows, *(row for row in beside if row[0] is not None and row[0].status in unwell))
-    found = verdict((_status(record), condition) for record, condition in counted)
-    if found is Verdict.OK and any(is_partly_applied(record) for record, _ in counted):
+    result = verdict((_status(record), condition) for record, condition in counted)
+    if result is Verdict.OK and any(is_partly_applied(record) for record, _ in counted):
         return Verdict.PARTIAL
     gone = (Verdict.DESTROYED, Verdict.DESTROYED_WITH_RETAINED)
-    return Verdict.PARTIAL if orphaned and found in gone else found
+    return Verdict.PARTIAL if orphaned and result in gone else result

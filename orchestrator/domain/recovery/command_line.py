@@ -69,8 +69,8 @@ def adoption_options(doubts: Iterable[Doubt]) -> tuple[str, ...]:
     The options of ``reconcile`` that take over what the provider has and is proven ours: by its id
     where it is one object.
     """
-    found = {item.address: item.readback.adopts for item in doubts if item.readback}
-    proven = [f"{address}={id_}" for address, id_ in found.items() if id_ is not None]
+    ids = {item.address: item.readback.adopts for item in doubts if item.readback}
+    proven = [f"{address}={id_}" for address, id_ in ids.items() if id_ is not None]
     return (
         ("--adopt-proven",) if len(proven) > 1 else tuple(w for p in proven for w in ("--adopt", p))
     )

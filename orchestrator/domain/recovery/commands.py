@@ -73,15 +73,15 @@ def _message(
     context: RecoveryContext, choice: RemedyAdvice, situation: Situation, words: Mapping[str, str]
 ) -> str:
     if choice.available:
-        said = SITUATION_DESCRIPTIONS.get((choice.remedy, situation), DESCRIPTIONS[choice.remedy])
-        return "; ".join([said.format_map(words), *_notes(context, choice)])
+        text = SITUATION_DESCRIPTIONS.get((choice.remedy, situation), DESCRIPTIONS[choice.remedy])
+        return "; ".join([text.format_map(words), *_notes(context, choice)])
     if choice.code in REFUSALS:
         return REFUSALS[choice.code].format_map(words)
     blocker = context.facts.blockers[choice.remedy]
-    said = f"{blocker.message}; {blocker.hint}" if blocker.hint else blocker.message
+    text = f"{blocker.message}; {blocker.hint}" if blocker.hint else blocker.message
     if choice.remedy is Remedy.ROLLBACK and choice.code == "unverified":
-        said += f": `{_rollback(context, '--unverified', 'WHY')}`"
-    return said
+        text += f": `{_rollback(context, '--unverified', 'WHY')}`"
+    return text
 
 
 def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str | None:
@@ -111,10 +111,10 @@ def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str 
             changed = (w for name in facts.changed_secrets for w in (_ACCEPT_SECRET, name))
             return _command(context, "retry", *of, *at, *changed, *accept, *takeover)
         case Remedy.REDEPLOY:
-            given = ("--input-file", facts.rerun_inputs) if facts.rerun_inputs else ()
+            input_file = ("--input-file", facts.rerun_inputs) if facts.rerun_inputs else ()
             fresh = situation in (Situation.NEVER, Situation.UNRECORDED, Situation.SURGERY)
             verb = "apply" if fresh else "redeploy"
-            return _command(context, verb, *given, *at, *accept, *takeover)
+            return _command(context, verb, *input_file, *at, *accept, *takeover)
         case Remedy.ROLLBACK:
             return _rollback(context, *accept, *takeover)
         case Remedy.COMPENSATE:
@@ -156,14 +156,14 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
             return _command(context, "destroy", *at, "--repeat-before-destroy", "WHY")
         case _:
             names = dict.fromkeys(doubt.address for doubt in context.doubts)
-            said = [word for name in names for word in ("--forget", name)]
+            options = [word for name in names for word in ("--forget", name)]
             if context.facts.settling and context.can_be_adopted_by_hand:  # no forgetting yet
-                said = [word for name in names for word in ("--adopt", f"{name}=ID")]
+                options = [word for name in names for word in ("--adopt", f"{name}=ID")]
             if situation is Situation.STATE_REPLACED:
                 return _command(context, "reconcile", *at, "--rebuild-state")
             if situation is Situation.UNPROVEN:
-                said = [*_by_word(context)]
-            return _command(context, "reconcile", *at, *said, "--reason", "WHY")
+                options = [*_by_word(context)]
+            return _command(context, "reconcile", *at, *options, "--reason", "WHY")
 
 
 def _by_word(context: RecoveryContext) -> Iterator[str]:
@@ -254,10 +254,10 @@ def lock_hint(context: RecoveryContext, lock: str) -> str:
     """
     What to do first about a state lock that was met, with its id where it is known.
     """
-    found = _LOCK_ID.search(lock)
-    if found is None:
+    match = _LOCK_ID.search(lock)
+    if match is None:
         return PHASE_HINTS["lock"]
-    unlock = _command(context, "reconcile", *_at(context), "--unlock", found[1], "--reason", "WHY")
+    unlock = _command(context, "reconcile", *_at(context), "--unlock", match[1], "--reason", "WHY")
     return (
         f"wait for whoever holds the state lock; if that was a run of ours that is dead: `{unlock}`"
     )

@@ -202,9 +202,11 @@ class RecoveryContext(Struct, frozen=True):
         """
         if self.record is None or self.facts.condition is not None:
             return True
-        left = {(d.address, d.id) for d in self.doubts if d.action == "forget" and d.saved is None}
+        vanished = {
+            (d.address, d.id) for d in self.doubts if d.action == "forget" and d.saved is None
+        }
         objects = self.record.resources.inventory
-        return not left or any((ref.address, ref.id) not in left for ref in objects)
+        return not vanished or any((ref.address, ref.id) not in vanished for ref in objects)
 
     @property
     def is_unproven(self) -> bool:

@@ -21,14 +21,14 @@ def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
     unproven: list[str] = []
     unknown: list[str] = []
     forget: list[str] = []
-    found: list[tuple[tuple[str, ...], str]] = []
+    options: list[tuple[tuple[str, ...], str]] = []
     for doubt in newest:
         readback = doubt.readback
         ids = readback.ids if readback else ()
         adoptable = readback is None or readback.adoptable
         if ids and not adoptable:
             why = f"once you have deleted {' and '.join(ids)} by hand: {OCCUPIED}"
-            found.append((("--forget", doubt.address), why))
+            options.append((("--forget", doubt.address), why))
         elif readback is None or readback.adopts is None:
             forget += ["--forget", doubt.address]
             if readback is not None and readback.ownership == "found":
@@ -37,19 +37,19 @@ def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
             if not ids and adoptable and doubt.action in ("create", "forget"):
                 unknown += ["--adopt", f"{doubt.address}={doubt.id or 'ID'}"]
             for id_ in ids:
-                found.append((_adopt_and_forget(doubt, id_), _why_unproven(doubt, readback, id_)))
+                options.append((_adopt_and_forget(doubt, id_), _why_unproven(doubt, readback, id_)))
     if adopt:
         why = "take over what is proven ours; then it can be kept or destroyed"
-        found.insert(0, (adopt, why))
+        options.insert(0, (adopt, why))
     if unproven:
-        found.append((tuple(unproven), f"{_ONLY_IF_KNOWN}: nothing proves that it was made here"))
+        options.append((tuple(unproven), f"{_ONLY_IF_KNOWN}: nothing proves that it was made here"))
     if unknown:
         why = "where you have found it, with the provider's id: take it over"
-        found.append((tuple(unknown), why))
+        options.append((tuple(unknown), why))
     if forget:
         why = "once you have looked, and know that it does not exist or does not matter"
-        found.append((tuple(forget), why))
-    return found
+        options.append((tuple(forget), why))
+    return options
 
 
 #: What adopting an object means that nothing proves to be ours.

@@ -131,31 +131,31 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
     if fault.phase == "lock":
         return PHASE_HINTS["lock"]
     errors = [item for item in fault.diagnostics if item.severity == "error"]
-    told = " ".join([fault.summary, *(f"{d.summary} {d.detail}" for d in errors)])
-    said = " ".join(told.split())  # the engine wraps its lines
-    if _UNDECRYPTED.search(said):
+    text = " ".join([fault.summary, *(f"{d.summary} {d.detail}" for d in errors)])
+    text = " ".join(text.split())  # the engine wraps its lines
+    if _UNDECRYPTED.search(text):
         return _KEY
-    if _COLLISION.search(said):
+    if _COLLISION.search(text):
         return _OTHER_NAME
-    crashed = CRASHED in said
+    crashed = CRASHED in text
     if crashed and not doubts:
         return _CRASHED
     if fault.phase in ("init", "plan"):
-        if _UNREACHED.search(said):
+        if _UNREACHED.search(text):
             return _ROUTE
-        if _NO_PROVIDER.search(said):
+        if _NO_PROVIDER.search(text):
             return _PROVIDER
         if any(d.at for d in errors):
             return _CONFIGURATION
     killed = fault.code in ("killed", "interrupted")
     if doubts:
-        asked = any(doubt.readback for doubt in doubts)
-        if asked or not (killed or crashed):
+        has_readback = any(doubt.readback for doubt in doubts)
+        if has_readback or not (killed or crashed):
             return _doubt_hint(doubts)
         return f"the engine {'crashed' if crashed else 'was killed'}: {_DOUBTS}"
     if killed:
         return _KILLED
-    return _ROUTE if _UNREACHED.search(said) else PHASE_HINTS[fault.phase]
+    return _ROUTE if _UNREACHED.search(text) else PHASE_HINTS[fault.phase]
 
 
 def _doubt_hint(doubts: Collection[Doubt]) -> str:

@@ -79,8 +79,8 @@ class StepAdvice(Struct, frozen=True):
         """
         Whether a command over this step and its neighbours may take the remedy.
         """
-        found = next(item for item in self.advice.remedies if item.remedy is remedy)
-        return found.available or found.code in _OF_NEIGHBOURS
+        choice = next(item for item in self.advice.remedies if item.remedy is remedy)
+        return choice.available or choice.code in _OF_NEIGHBOURS
 
 
 class EndedCommand(Struct, frozen=True):
@@ -160,20 +160,20 @@ def after_run(
     """
     # What keeps all else from being taken comes first; then what a person has to look at; then
     # the command that ended, only where it would not be refused again.
-    found = [*_waiting(ended, unfinished)]
-    if not found:
-        found += _settling(ended, unfinished)
+    commands = [*_waiting(ended, unfinished)]
+    if not commands:
+        commands += _settling(ended, unfinished)
         if not ended.is_orphaned:
-            found.append(_look(ended))
-        found += about_unadopted(ended.blueprint, unfinished)
-        found += _by_hand(ended, unfinished)
-        found += _other_remedies(ended, unfinished)
-        found += _going_on(ended, unfinished)
-        found += _taking_down(ended, unfinished, alive)
+            commands.append(_look(ended))
+        commands += about_unadopted(ended.blueprint, unfinished)
+        commands += _by_hand(ended, unfinished)
+        commands += _other_remedies(ended, unfinished)
+        commands += _going_on(ended, unfinished)
+        commands += _taking_down(ended, unfinished, alive)
     elif not ended.is_orphaned:
-        found.append(_look(ended))
+        commands.append(_look(ended))
     unique: dict[str, NextCommand] = {}
-    for item in found:
+    for item in commands:
         unique.setdefault(item.command, item)
     return tuple(unique.values())
 
@@ -216,8 +216,8 @@ def _has_been_asked(item: StepAdvice) -> bool:
     """
     Whether all evidence on its doubts is in, so that another `reconcile` tells nothing new.
     """
-    found = any(d.readback and d.readback.verdict == "exists" for d in item.context.doubts)
-    return bool(item.context.doubts) and (found or not item.context.facts.settling)
+    exists = any(d.readback and d.readback.verdict == "exists" for d in item.context.doubts)
+    return bool(item.context.doubts) and (exists or not item.context.facts.settling)
 
 
 #: Situations whose recommended command has an option of its own.
@@ -258,7 +258,7 @@ def _by_hand(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextC
     What a person settles that evidence cannot.
     """
     for item in steps:
-        asked = ended.verb == "reconcile" and _has_been_asked(item)
+        is_reconciled = ended.verb == "reconcile" and _has_been_asked(item)
         if item.recommended is Remedy.MANUAL:
             by_command = not item.context.doubts or item.advice.situation is Situation.SILENT
             if item.context.can_be_asked_otherwise:
@@ -269,7 +269,7 @@ def _by_hand(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextC
             yield from [_recommended(item)] if by_command else _answers(item)
         elif item.advice.situation in _NAMED_BY_COMMAND:
             continue  # a person's word is refused until that is out of the way
-        elif item.recommended is Remedy.RECONCILE and asked:
+        elif item.recommended is Remedy.RECONCILE and is_reconciled:
             yield from _answers(item)
 
 
@@ -291,11 +291,11 @@ def _says_missing(options: Sequence[str]) -> bool:
     """
     Whether an object is forgotten that is not adopted in the same command.
     """
-    said = list(pairwise(options))
-    adopted = [word for flag, word in said if flag == "--adopt"]
+    pairs = list(pairwise(options))
+    adopted = [word for flag, word in pairs if flag == "--adopt"]
     return any(
         flag == "--forget" and not any(item.startswith(f"{word}=") for item in adopted)
-        for flag, word in said
+        for flag, word in pairs
     )
 
 
@@ -312,8 +312,8 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
         Remedy.COMPENSATE,
         Remedy.DESTROY,
     ):
-        found = [item for item in steps if item.recommended is remedy]
-        if not found or remedy is _REMEDY_OF.get(ended.verb):
+        items = [item for item in steps if item.recommended is remedy]
+        if not items or remedy is _REMEDY_OF.get(ended.verb):
             continue
         if remedy is Remedy.COMPENSATE:
             yield from (
@@ -321,16 +321,16 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
                     command=command_of(item.context, item.advice, remedy) or "",
                     why="go on with the compensation, once the cause is fixed",
                 )
-                for item in found
+                for item in items
             )
             continue
         if remedy in (Remedy.RETRY, Remedy.REDEPLOY) and ended.verb in APPLYING:
             continue  # the command that ended goes on with it
         if remedy is Remedy.RETRY:
-            yield from map(_recommended, found)
+            yield from map(_recommended, items)
             continue
         verb = {Remedy.VERIFY: "verify", Remedy.DESTROY: "destroy"}.get(remedy, "apply")
-        command = ended.other(verb, [item.step for item in found])
+        command = ended.other(verb, [item.step for item in items])
         yield NextCommand(command=command, why=_PURPOSES[remedy])
 
 
@@ -343,10 +343,10 @@ def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Next
         return
     if ended.is_refused and not ended.accepting:
         return
-    left = [
+    remaining = [
         item for item in steps if not (remedy is Remedy.RETRY and item.is_well)
     ]  # it skips them
-    if not left or not all(item.allows(remedy) for item in left):
+    if not remaining or not all(item.allows(remedy) for item in remaining):
         return
     if any(item.advice.situation in (Situation.VANISHED, Situation.TARGETED) for item in steps):
         return  # its command is there already
@@ -390,8 +390,8 @@ def _once(words: Iterable[str]) -> tuple[str, ...]:
     Options with their values, each once.
     """
     pairs = list(words)
-    found = dict(zip(pairs[::2], pairs[1::2], strict=True))
-    return tuple(word for pair in found.items() for word in pair)
+    options = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    return tuple(word for pair in options.items() for word in pair)
 
 
 def about_unrecorded(blueprint: BlueprintAddress) -> Iterator[NextCommand]:
@@ -414,9 +414,9 @@ def about_unadopted(
     """
     How to take under records what was found in the provider states of steps without a record.
     """
-    found = [item.step for item in steps if item.advice.situation is Situation.UNADOPTED]
-    if found:
-        words = [word for step in found for word in ("--step", step)]
+    names = [item.step for item in steps if item.advice.situation is Situation.UNADOPTED]
+    if names:
+        words = [word for step in names for word in ("--step", step)]
         yield NextCommand(
             command=command_line(blueprint, "adopt", *words),
             why="take under records what the provider states hold already",
@@ -430,18 +430,18 @@ def after_children(
     How to finish the destroy of steps that are recorded as alive although the parent that they
     lived in is gone. Those that left the blueprint go with the orphans.
     """
-    left = []
+    children = []
     for step in order:
         record = records.get(step)
         parent = parent_of(record, records) if record else None
         alive = record is not None and record.status not in NOTHING_THERE
         if alive and parent is not None and parent.status in NOTHING_THERE:
-            left.append(step)
-    if left:
-        words = [word for child in left for word in ("--step", child)]
+            children.append(step)
+    if children:
+        words = [word for child in children for word in ("--step", child)]
         yield NextCommand(
             command=command_line(blueprint, "destroy", *words),
-            why=f"finish the destroy: {', '.join(left)} went with a parent that is gone",
+            why=f"finish the destroy: {', '.join(children)} went with a parent that is gone",
         )
 
 
@@ -455,13 +455,13 @@ def parent_of(
 
 
 def about_orphans(
-    blueprint: BlueprintAddress, left: Collection[str], records: Mapping[str, OperationRecord]
+    blueprint: BlueprintAddress, orphaned: Collection[str], records: Mapping[str, OperationRecord]
 ) -> Iterator[NextCommand]:
     """
     What is to be done about the targets that left the blueprint. Nothing where a version of the
     tool applied one that kept no deployment: all would be refused.
     """
-    alive = [r for _, r in sorted(records.items()) if str(r.target.target) in left]
+    alive = [r for _, r in sorted(records.items()) if str(r.target.target) in orphaned]
     steps = [record for record in alive if step_of(record.target.step) == record.target.step]
     if any(record.deployment is None for record in steps):
         return
@@ -475,13 +475,13 @@ def about_orphans(
             command=command_line(blueprint, "reconcile", "--orphaned"),
             why=f"settle what is uncertain of {', '.join(uncertain)}",
         )
-    kept = [record for record in alive if record.status is Status.RETAINED]
-    if len(kept) < len(alive):
+    retained = [record for record in alive if record.status is Status.RETAINED]
+    if len(retained) < len(alive):
         yield NextCommand(
             command=command_line(blueprint, "destroy", "--orphaned"),
             why="take down what is no longer in the blueprint, as it was applied",
         )
-    for record in kept:
+    for record in retained:
         options = ("--orphaned", "--step", record.target.step, "--reason", "WHY")
         yield NextCommand(
             command=command_line(blueprint, "release", *options),

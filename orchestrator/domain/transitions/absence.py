@@ -8,7 +8,7 @@ managed it was asked for it and did not find it. What cannot be told is not gone
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -56,13 +56,13 @@ def has_remote_side(provider: str) -> bool:
 
 
 def absence_method(
-    asked: AbsenceMethod | None, declared: AbsenceMethod | None, record: OperationRecord | None
+    requested: AbsenceMethod | None, declared: AbsenceMethod | None, record: OperationRecord | None
 ) -> AbsenceMethod:
     """
     How absence is to be confirmed: as the command says, else the blueprint, else as the record says
     that it was declared when the target was applied.
     """
-    return asked or declared or (record.verify_absence if record else None) or "provider"
+    return requested or declared or (record.verify_absence if record else None) or "provider"
 
 
 class AbsenceFinding(Struct, frozen=True):
@@ -115,20 +115,19 @@ def with_explanation(finding: AbsenceFinding) -> AbsenceFinding:
 
 
 def update_doubts(
-    doubts: Sequence[Doubt], findings: Iterable[AbsenceFinding], *, run_id: str, at: datetime
+    doubts: Sequence[Doubt], findings: Collection[AbsenceFinding], *, run_id: str, at: datetime
 ) -> tuple[tuple[Doubt, ...], tuple[SettledDoubt, ...]]:
     """
     The doubts with what was found in their place, and those that are none any more: what was found
     of an object also answers how its delete ended.
     """
-    found = list(findings)
-    asked = {item.key for item in found}
+    keys = {item.key for item in findings}
     leaving = [d for d in doubts if d.action in ("delete", "forget")]
-    known = {(d.address, d.id): d for d in leaving}
-    weighed = [d for d in doubts if d not in leaving or (d.address, d.id) not in asked]
+    by_key = {(d.address, d.id): d for d in leaving}
+    weighed = [d for d in doubts if d not in leaving or (d.address, d.id) not in keys]
     settled = []
-    for item in found:
-        earlier = known.get(item.key)
+    for item in findings:
+        earlier = by_key.get(item.key)
         if item.state != "gone":
             since = earlier.at if earlier else at
             weighed.append(
@@ -177,9 +176,9 @@ def absence(
     What the provider's answers add up to, with what was known ``earlier`` to be gone; ``remaining``
     are objects that provider state still holds.
     """
-    asked = {item.key for item in findings}
+    keys = {item.key for item in findings}
     before = earlier.checked if earlier and earlier.method in ("provider", PERSON) else ()
-    checked = [c for c in before if c.state in FINISHED and (c.address, c.id) not in asked]
+    checked = [c for c in before if c.state in FINISHED and (c.address, c.id) not in keys]
     checked += [
         CheckedObject(
             address=item.ref.address, id=item.ref.id, state=item.state, why=item.why or None
@@ -189,7 +188,7 @@ def absence(
     checked += [
         CheckedObject(address=ref.address, id=ref.id, state="remaining")
         for ref in remaining
-        if (ref.address, ref.id) not in asked
+        if (ref.address, ref.id) not in keys
     ]
     sure = all(item.state in FINISHED for item in checked)
     return Absence(
@@ -217,8 +216,8 @@ def absence_with_forgotten(
     doubts = {(s.doubt.address, s.doubt.id): s for s in settled if s.how == "forgotten"}
     if not doubts:
         return earlier
-    known = earlier.checked if earlier else ()
-    told = (
+    checked = earlier.checked if earlier else ()
+    forgotten = (
         CheckedObject(
             address=address, id=id_, state="forgotten", why=item.reason, run_id=item.run_id
         )
@@ -227,7 +226,7 @@ def absence_with_forgotten(
     return Absence(
         verdict="unconfirmed",
         method=PERSON,
-        checked=(*(c for c in known if (c.address, c.id) not in doubts), *told),
+        checked=(*(c for c in checked if (c.address, c.id) not in doubts), *forgotten),
         at=at,
     )
 
@@ -250,6 +249,6 @@ def unconfirmed_objects(
     The objects of a record that left the provider state and that nobody has confirmed to be gone:
     the record must not lose sight of them.
     """
-    known = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "forget"}
+    keys = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "forget"}
     inventory = record.resources.inventory if record else ()
-    return tuple(ref for ref in inventory if (ref.address, ref.id) in known)
+    return tuple(ref for ref in inventory if (ref.address, ref.id) in keys)

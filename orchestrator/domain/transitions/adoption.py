@@ -28,14 +28,14 @@ def unproven_imports(
         return ()
     doubts = {doubt.address: doubt for doubt in before.resources.in_doubt} if before else {}
     ours = {(ref.type, ref.id) for ref in before.resources.inventory} if before else set()
-    known = {(item.type, item.id) for item in before.adopted} if before else set()
+    adopted_before = {(item.type, item.id) for item in before.adopted} if before else set()
     adopted = []
     for address in (*imported_addresses(marker), *_arrived(marker, state)):
         if address not in state.ids:
             continue
         id_, kind = state.ids[address], type_of(address)
         doubt = doubts.get(address)
-        if (kind, id_) in ours | known or (doubt is not None and doubt.is_proven(id_)):
+        if (kind, id_) in ours | adopted_before or (doubt is not None and doubt.is_proven(id_)):
             continue
         readback = doubt.readback if doubt is not None and doubt.readback else None
         same = readback is not None and id_ in readback.ids
@@ -56,17 +56,17 @@ def unproven_imports(
 
 def in_another_place(
     before: OperationRecord,
-    left: Iterable[ObjectRef],
+    vanished: Iterable[ObjectRef],
     state: PulledState,
     run_id: str,
     at: datetime,
 ) -> tuple[AdoptedObject, ...]:
     """
-    The objects that have taken, in a state that moved without us, the addresses of recorded ones
-    that ``left`` it: nothing proves that they are ours.
+    The objects that have taken, in a state that moved without us, the addresses of those
+    in ``vanished``: nothing proves that they are ours.
     """
     making = {doubt.address for doubt in before.resources.in_doubt if doubt.action == "create"}
-    known = {(item.address, item.id) for item in before.adopted}
+    adopted = {(item.address, item.id) for item in before.adopted}
     return tuple(
         AdoptedObject(
             address=ref.address,
@@ -77,11 +77,11 @@ def in_another_place(
             run_id=run_id,
             at=at,
         )
-        for ref in left
+        for ref in vanished
         if ref.address in state.ids
         and ref.deposed is None
         and ref.address not in making
-        and (ref.address, state.ids[ref.address]) not in known
+        and (ref.address, state.ids[ref.address]) not in adopted
     )
 
 

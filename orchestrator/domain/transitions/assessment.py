@@ -174,12 +174,12 @@ class _Assessment:
             return reported
         if part == "delete":
             return self._deleted(item, reported=reported)
-        known, now = address in self.ids_before, self.ids_after.get(address)
-        made = self.journal.completed.get((address, part))
+        existed, now = address in self.ids_before, self.ids_after.get(address)
+        created_id = self.journal.completed.get((address, part))
         # A state from before the replacement still holds the old object.
-        held = reported and (made == now or None in (made, now))
-        other = held or now != self.ids_before.get(address)
-        return address in self.present and (not known or other)
+        arrived = reported and (created_id == now or None in (created_id, now))
+        other = arrived or now != self.ids_before.get(address)
+        return address in self.present and (not existed or other)
 
     def _deleted(self, item: PlannedAction, *, reported: bool) -> bool:
         meant = self._deleted_by(item)
@@ -226,8 +226,8 @@ class _Assessment:
         known_id = self.journal.completed.get(key) if part == "create" else None
         if part != "create":
             meant = self._deleted_by(item)
-            known = sorted(id_ for _, id_ in meant & self.kept or meant if id_ is not None)
-            known_id = known[0] if known else self.ids_before.get(address)
+            ids = sorted(id_ for _, id_ in meant & self.kept or meant if id_ is not None)
+            known_id = ids[0] if ids else self.ids_before.get(address)
         self.doubts.setdefault(
             (item.name, part),
             Doubt(
@@ -272,8 +272,8 @@ class _Assessment:
             own = [d for d in self.journal.errors if d.address == address]
             if is_refusal(own, self.refusals):
                 return None
-            said = own[0].summary if own else "no error names it"
-            return f"its create ended in an error and {unseen}: {said}"
+            error = own[0].summary if own else "no error names it"
+            return f"its create ended in an error and {unseen}: {error}"
         if key in self.journal.began:
             return f"its create began and never ended, and {unseen}"
         if self.journal.extent != "complete":

@@ -59,7 +59,7 @@ def conclude(
     *,
     refusals: RefusalRules = NO_RULES,
     verification: Verification | None = None,
-    left: Sequence[PlannedAction] = (),
+    undone: Sequence[PlannedAction] = (),
 ) -> OperationRecord:
     """
     The entry that ends the mutation of ``marker``.
@@ -67,7 +67,7 @@ def conclude(
     Laws: only success makes ok; failure keeps what is known; destroyed means confirmed.
 
     ``before`` is the entry the marker was written over. ``verification`` is the result of the
-    step's checks where the engine ended well; a failed one makes ``error``. ``left`` is
+    step's checks where the engine ended well; a failed one makes ``error``. ``undone`` is
     what a targeted apply left undone: with it the target is not ``ok`` either.
     """
     command = marker.active_command or "apply"
@@ -78,7 +78,7 @@ def conclude(
         fault = engine_fault(command, evidence, ())
         attempt = Attempt(command=command, run_id=marker.run_id, at=stamp.at, error=fault)
         return restored(marker, before, attempt, stamp)
-    found = assess(
+    resources = assess(
         marker.resources.planned,
         journal,
         marker.resources.inventory,
@@ -86,27 +86,27 @@ def conclude(
         refusals,
         ended_well=evidence.exit_code == 0,
     )
-    carried = _carried_doubts(marker.resources.in_doubt, found)
-    fresh = (doubt.model_copy(update={"at": stamp.at}) for doubt in found.in_doubt)
-    resources = found.model_copy(update={"in_doubt": (*carried, *fresh)})
+    carried = _carried_doubts(marker.resources.in_doubt, resources)
+    fresh = (doubt.model_copy(update={"at": stamp.at}) for doubt in resources.in_doubt)
+    resources = resources.model_copy(update={"in_doubt": (*carried, *fresh)})
     let_go = released_objects(marker, evidence.state, resources, stamp.at)
     resources = resources.model_copy(update={"released": let_go})
     if command == "destroy":
         return _end_destroy(marker, before, evidence, resources, stamp)
-    made = {address for address, action in evidence.journal.completed if action == "create"}
+    created = {address for address, action in evidence.journal.completed if action == "create"}
     adopted = (*marker.adopted, *unproven_imports(marker, before, evidence.state))
     changes: EntryChanges = {
         "resources": resources,
         # What an apply has replaced is its own now, though a name may be its id as before.
-        "adopted": tuple(item for item in adopted if item.address not in made),
+        "adopted": tuple(item for item in adopted if item.address not in created),
         "provider_state": with_serial_of(marker.provider_state, evidence.state),
         "engine": last_writer(evidence.state, marker.engine),
         "verification": verification,
         "warnings": lasting_warnings(marker.warnings, journal.warnings),
-        "targets": marker.targets if left else (),
+        "targets": marker.targets if undone else (),
         **_merged_outputs(marker, evidence, stamp),
     }
-    shortfall = _apply_fault(command, evidence, resources.in_doubt, verification, left)
+    shortfall = _apply_fault(command, evidence, resources.in_doubt, verification, undone)
     if shortfall is None:
         return succeeded(marker, before, changes, stamp)
     return failed(marker, shortfall, changes, stamp, command=command)
@@ -131,7 +131,7 @@ def conclude_command(
         kind,
         last.by,
         evidence.exit_code,
-        said=evidence.stderr,
+        stderr=evidence.stderr,
         stopped=evidence.stopped,
         timed_out=evidence.timed_out,
     )
@@ -157,10 +157,10 @@ def _end_with_parent(
     """
     state = evidence.state
     if state is not None and not state.objects:
-        known = before if before is not None and not marker.resources.inventory else marker
+        record = before if before is not None and not marker.resources.inventory else marker
         return gone(
             marker,
-            confirmed(WITH_PARENT, known, stamp.at),
+            confirmed(WITH_PARENT, record, stamp.at),
             {
                 "resources": Resources(
                     planned=marker.resources.planned, journal=evidence.journal.extent
@@ -182,15 +182,15 @@ def _apply_fault(
     evidence: MutationEvidence,
     doubts: Sequence[Doubt],
     verification: Verification | None,
-    left: Sequence[PlannedAction],
+    undone: Sequence[PlannedAction],
 ) -> Fault | None:
     """
     What keeps an applied target from being ``ok``; None if nothing does.
     """
     if not evidence.clean or doubts:
         return engine_fault(command, evidence, doubts)
-    if left:
-        return targeted_fault(left)
+    if undone:
+        return targeted_fault(undone)
     if verification is not None and verification.verdict == "failed":
         return STOPPED_CHECKS if evidence.stopped else check_fault(verification)
     return None
@@ -209,11 +209,11 @@ def _end_destroy(
         ended_well = evidence.exit_code == 0
         remaining = not_deleted(remaining, evidence.journal, ended_well=ended_well)
     doubts, settled = update_doubts(resources.in_doubt, findings, run_id=marker.run_id, at=stamp.at)
-    held = {(ref.address, ref.id) for ref in remaining}
+    keys = {(ref.address, ref.id) for ref in remaining}
     unseen = [f.ref for f in findings if f.state != "gone"] + list(
         unconfirmed_objects(marker, doubts)
     )
-    unconfirmed = {key: ref for ref in unseen if (key := (ref.address, ref.id)) not in held}
+    unconfirmed = {key: ref for ref in unseen if (key := (ref.address, ref.id)) not in keys}
     resources = resources.model_copy(
         update={"inventory": (*remaining, *unconfirmed.values()), "in_doubt": doubts}
     )
@@ -225,25 +225,25 @@ def _end_destroy(
         "saved_state": None,
     }
     earlier = before.absence if before else None
-    found = None
+    result = None
     if findings or marker.verify_absence == "provider":
-        found = absence(findings, remaining, stamp.at, earlier=earlier)
+        result = absence(findings, remaining, stamp.at, earlier=earlier)
     if evidence.clean and not remaining and not doubts:
-        found = found or confirmed("state", _without_released(marker), stamp.at, earlier=earlier)
+        result = result or confirmed("state", _without_released(marker), stamp.at, earlier=earlier)
         forgotten = any(item.how == "forgotten" for item in resources.released)
         ours = bool(resources.deleted) or forgotten or deleted_before(before)
-        return gone(marker, found, changes, stamp, destroyed=ours)
-    if found is not None:
-        changes["absence"] = found
+        return gone(marker, result, changes, stamp, destroyed=ours)
+    if result is not None:
+        changes["absence"] = result
     fault = engine_fault("destroy", evidence, doubts)
     if evidence.clean and not evidence.stopped:
         if remaining:
-            kept = ", ".join(item.name for item in remaining)
-            code, said = "remaining", f"still in the provider state: {kept}"
+            names = ", ".join(item.name for item in remaining)
+            code, reason = "remaining", f"still in the provider state: {names}"
         else:
-            code, said = unconfirmed_reason(resources, findings)
+            code, reason = unconfirmed_reason(resources, findings)
         fault = fault.model_copy(
-            update={"code": code, "summary": f"the engine ended well, but {said}"}
+            update={"code": code, "summary": f"the engine ended well, but {reason}"}
         )
     return failed(marker, fault, changes, stamp, command="destroy")
 
@@ -253,9 +253,9 @@ def _without_released(marker: OperationRecord) -> OperationRecord:
     The marker without the objects that its plan forgets: nothing confirms their absence.
     """
     let_go = set(forgotten_refs(marker))
-    left = tuple(ref for ref in marker.resources.inventory if ref not in let_go)
+    remaining = tuple(ref for ref in marker.resources.inventory if ref not in let_go)
     return marker.model_copy(
-        update={"resources": marker.resources.model_copy(update={"inventory": left})}
+        update={"resources": marker.resources.model_copy(update={"inventory": remaining})}
     )
 
 
@@ -270,34 +270,36 @@ def _merged_outputs(
     state = evidence.state
     if not evidence.secrets_known:
         state = state.with_secrets(lambda _: True)
-    known = outputs_of_state(marker, marker.run_id, state, stamp, secrets_known=True)
+    outputs = outputs_of_state(marker, marker.run_id, state, stamp, secrets_known=True)
     if evidence.clean:
-        return known
+        return outputs
     return {
         "outputs": {
             name: value
-            for name, value in {**marker.outputs, **known["outputs"]}.items()
-            if name not in known["sensitive_outputs"]
+            for name, value in {**marker.outputs, **outputs["outputs"]}.items()
+            if name not in outputs["sensitive_outputs"]
         },
-        "outputs_from": {**marker.outputs_from, **known["outputs_from"]},
+        "outputs_from": {**marker.outputs_from, **outputs["outputs_from"]},
         "sensitive_outputs": tuple(
-            sorted({*marker.sensitive_outputs, *known["sensitive_outputs"]} - set(known["outputs"]))
+            sorted(
+                {*marker.sensitive_outputs, *outputs["sensitive_outputs"]} - set(outputs["outputs"])
+            )
         ),
         "masked_outputs": {
             name: shape
-            for name, shape in {**marker.masked_outputs, **known["masked_outputs"]}.items()
-            if name not in known["outputs"]
+            for name, shape in {**marker.masked_outputs, **outputs["masked_outputs"]}.items()
+            if name not in outputs["outputs"]
         },
     }
 
 
-def _carried_doubts(doubts: Sequence[Doubt], found: Resources) -> list[Doubt]:
+def _carried_doubts(doubts: Sequence[Doubt], resources: Resources) -> list[Doubt]:
     """
     The doubts from before that this mutation did not settle: its own deletes and updates do, for
     objects that provider state held; nothing but evidence or a person settles the others.
     """
-    present = {ref.address for ref in found.inventory}
-    done = set(found.deleted) | set(found.updated) | set(found.replaced)
+    present = {ref.address for ref in resources.inventory}
+    done = set(resources.deleted) | set(resources.updated) | set(resources.replaced)
     return [
         d
         for d in doubts

@@ -20,9 +20,9 @@ from orchestrator.domain.record.states import NOTHING_THERE
 
 class StateObservation(Struct, frozen=True):
     """
-    A look at the provider state: when, by which run, which addresses it holds, and whether the
-    objects in it were refreshed. ``settle`` is the time in seconds in which a request of a dead
-    engine may still be under way.
+    The provider state as a run read it: when, by which run, which addresses it holds, and whether
+    the objects in it were refreshed. ``settling_time`` is the time in seconds in which a request of
+    a dead engine may still be under way.
 
     ``ids`` maps each address to the id of its object. ``forgotten`` and ``accepted`` are what a
     person says for ``reason``: these objects do not matter, or what the provider was asked for and
@@ -64,23 +64,23 @@ def settle_doubts(
     """
     if record is None:
         return ()
-    found = []
+    settled = []
     doubts = record.resources.in_doubt
-    known = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "delete"}
+    keys = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "delete"}
     failed = (
         Doubt(address=address, action="delete", id=id_, why="its delete had ended in an error")
         for address, id_ in look.deleted
-        if (address, id_) not in known
+        if (address, id_) not in keys
     )
     for doubt in (*doubts, *failed):
         how = _settlement(doubt, record, look)
         if how is None:
             continue
         reason = look.reason if how in ("forgotten", "accepted") else None
-        found.append(
+        settled.append(
             SettledDoubt(doubt=doubt, how=how, reason=reason, run_id=look.run_id, at=look.at)
         )
-    return tuple(found)
+    return tuple(settled)
 
 
 def _settlement(doubt: Doubt, record: OperationRecord, look: StateObservation) -> Settlement | None:
@@ -93,9 +93,9 @@ def _settlement(doubt: Doubt, record: OperationRecord, look: StateObservation) -
         return "gone"
     if doubt.action == "forget" and doubt.saved is not None and look.accepted:
         return "accepted"
-    held = look.ids.get(doubt.address)
-    adopted = any(item.address == doubt.address and item.id == held for item in record.adopted)
-    if doubt.address in look.ids and not adopted and _is_object_in_doubt(doubt, record, held):
+    object_id = look.ids.get(doubt.address)
+    adopted = any(item.address == doubt.address and item.id == object_id for item in record.adopted)
+    if doubt.address in look.ids and not adopted and _is_object_in_doubt(doubt, record, object_id):
         return "in_state"
     if (
         (doubt.action in ("update", "delete") or _is_held_unknown(doubt, look))
@@ -112,22 +112,22 @@ def _is_held_unknown(doubt: Doubt, look: StateObservation) -> bool:
     return doubt.action == "unknown" and doubt.address in look.ids
 
 
-def _is_object_in_doubt(doubt: Doubt, record: OperationRecord, held: str | None) -> bool:
+def _is_object_in_doubt(doubt: Doubt, record: OperationRecord, object_id: str | None) -> bool:
     """
     Whether the object at the doubt's address is the one in doubt.
     """
     if doubt.action == "forget":
-        return held == doubt.id
+        return object_id == doubt.id
     if doubt.action != "create":
         return False
     if doubt.id is not None:
-        return held == doubt.id
+        return object_id == doubt.id
     before = [
         ref.id
         for ref in record.resources.inventory
         if ref.address == doubt.address and ref.deposed is None
     ]
-    return not before or (held is not None and held not in before)
+    return not before or (object_id is not None and object_id not in before)
 
 
 def is_past_settling_time(doubt: Doubt, record: OperationRecord, look: StateObservation) -> bool:
@@ -165,7 +165,7 @@ def unanswered_deletes(
     refreshed = [item.doubt for item in record.settled if item.how in ("refreshed", "gone")]
     doubts = (*resources.in_doubt, *(refreshed if destroying else ()))
     cut = {(doubt.address, doubt.id) for doubt in doubts if doubt.of_a_delete}
-    said = record.error.diagnostics if record.error else ()
+    diagnostics = record.error.diagnostics if record.error else ()
     tried = [item for item in resources.planned if item.name in resources.failed]
     deletes = {item.name for item in tried if "delete" in ENGINE_ACTIONS.get(item.action, ())}
     # What a replacement was to delete is deposed where its successor was made first.
@@ -176,7 +176,9 @@ def unanswered_deletes(
         (ref.address, ref.id)
         for ref in resources.inventory
         if (ref.name in deletes or ref in displaced)
-        and not is_refusal([item for item in said if item.address in (ref.address, None)], refusals)
+        and not is_refusal(
+            [item for item in diagnostics if item.address in (ref.address, None)], refusals
+        )
     }
     reported = {(ref.address, ref.id) for ref in record.deleted_in_state}
     return frozenset(cut | failed | reported)
@@ -198,23 +200,23 @@ def missing_from_state(record: OperationRecord | None, state: PulledState) -> tu
     )
 
 
-def with_vanished(doubts: Sequence[Doubt], left: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
+def with_vanished(doubts: Sequence[Doubt], vanished: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
     """
     The doubts with one about each object that has left the provider state. It takes the place of
     one about an update or delete: no refresh answers that any more.
     """
-    told = {(d.address, d.id) for d in doubts if d.action not in ("update", "delete")}
-    fresh = vanished_doubts(ref for ref in left if (ref.address, ref.id) not in told)
+    keys = {(d.address, d.id) for d in doubts if d.action not in ("update", "delete")}
+    fresh = vanished_doubts(ref for ref in vanished if (ref.address, ref.id) not in keys)
     gone = {(doubt.address, doubt.id) for doubt in fresh}
-    kept = (
+    others = (
         doubt
         for doubt in doubts
         if doubt.action not in ("update", "delete") or (doubt.address, doubt.id) not in gone
     )
-    return (*kept, *fresh)
+    return (*others, *fresh)
 
 
-def vanished_doubts(left: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
+def vanished_doubts(vanished: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
     """
     What has left the provider state without a destroy: nobody may call it gone.
     """
@@ -225,5 +227,5 @@ def vanished_doubts(left: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
             id=ref.id,
             why="it left the provider state, and not by a delete of this tool",
         )
-        for ref in left
+        for ref in vanished
     )

@@ -35,7 +35,7 @@ class MutationEvidence(Struct, frozen=True):
     ``exit_code`` is None where the engine left no answer; ``state`` None where the provider state
     could not be read, with ``state_error`` saying why. ``errored_state`` names a file. ``stopped``:
     a signal came, to the engine or during the checks. ``not_started`` says why the engine could not
-    be started at all. ``said`` is its stderr, masked: what there is of an error without diagnostic.
+    be started at all. ``stderr`` is masked: what there is of an error without diagnostic.
     ``absence_findings`` is what the provider says of objects that a destroy removed. Unless
     ``secrets_known``, the secrets that the call was given cannot be had: any output may hold one.
     """
@@ -80,29 +80,31 @@ def check_fault(verification: Verification) -> Fault:
     The fault of a step whose checks do not hold.
     """
     failed = [check for check in verification.checks if not check.passed]
-    said = "; ".join(f"{check.name}: {check.detail}" for check in failed)
+    summary = "; ".join(f"{check.name}: {check.detail}" for check in failed)
     return Fault(
-        code="check_failed", phase="verify", summary=said or "a check failed", retriable=True
+        code="check_failed", phase="verify", summary=summary or "a check failed", retriable=True
     )
 
 
-def targeted_fault(left: Sequence[PlannedAction]) -> Fault:
+def targeted_fault(undone: Sequence[PlannedAction]) -> Fault:
     """
     The fault of a target of which only a part was applied, as it was asked for.
     """
-    names = tuple(item.address for item in left)
+    names = tuple(item.address for item in undone)
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    said = f"a targeted apply: left undone {shown or 'changed outputs'}"
-    return Fault(code="targeted", phase="apply", summary=said, resources=names, retriable=True)
+    summary = f"a targeted apply: left undone {shown or 'changed outputs'}"
+    return Fault(code="targeted", phase="apply", summary=summary, resources=names, retriable=True)
 
 
-def unapplied_fault(held: Resources, why: str = "") -> Fault:
+def unapplied_fault(resources: Resources, why: str = "") -> Fault:
     """
     The fault of a target whose provider state holds objects that were never applied as described.
     """
-    names = tuple(ref.address for ref in held.inventory)
-    said = f"taken over, not applied: {', '.join(names)}{why}; an apply or reconcile makes it ok"
-    return Fault(code="unapplied", phase="surgery", summary=said, resources=names, retriable=True)
+    names = tuple(ref.address for ref in resources.inventory)
+    summary = f"taken over, not applied: {', '.join(names)}{why}; an apply or reconcile makes it ok"
+    return Fault(
+        code="unapplied", phase="surgery", summary=summary, resources=names, retriable=True
+    )
 
 
 def engine_fault(command: Command, evidence: MutationEvidence, doubts: Sequence[Doubt]) -> Fault:
@@ -110,18 +112,18 @@ def engine_fault(command: Command, evidence: MutationEvidence, doubts: Sequence[
     if command in SURGERY:
         phase = "surgery"
     errors = evidence.journal.errors
-    code, said = _reason(evidence, doubts)
+    code, summary = _reason(evidence, doubts)
     if evidence.lock is not None:
         phase = "lock"
     if errors and code == "engine_failed":
         first = errors[0]
-        said = f"{first.address}: {first.summary}" if first.address else first.summary
+        summary = f"{first.address}: {first.summary}" if first.address else first.summary
         if first.summary == _STALE:
-            code, said = "stale_plan", "the provider state has moved since it was planned"
+            code, summary = "stale_plan", "the provider state has moved since it was planned"
     return Fault(
         code=code,
         phase=phase,
-        summary=said,
+        summary=summary,
         resources=tuple(dict.fromkeys(d.address for d in errors if d.address)),
         diagnostics=errors,
         retriable=not doubts,
@@ -150,5 +152,5 @@ def _reason(evidence: MutationEvidence, doubts: Sequence[Doubt]) -> tuple[str, s
     if evidence.exit_code == 0 and doubts:
         names = ", ".join(doubt.address for doubt in doubts)
         return "in_doubt", f"in doubt: {names}"
-    said = " ".join(evidence.stderr.split())[:300]
-    return "engine_failed", said or f"the engine ended with exit code {evidence.exit_code}"
+    stderr = " ".join(evidence.stderr.split())[:300]
+    return "engine_failed", stderr or f"the engine ended with exit code {evidence.exit_code}"

@@ -96,7 +96,7 @@ def command_outcome(
     by: str,
     exit_code: int | None,
     *,
-    said: str = "",
+    stderr: str = "",
     stopped: bool = False,
     timed_out: bool = False,
 ) -> HookOutcome:
@@ -107,7 +107,7 @@ def command_outcome(
     """
     if exit_code == 0 and not (stopped or timed_out):
         return HookOutcome("done", exit_code=0)
-    tail = f": {said}" if said else ""
+    tail = f": {stderr}" if stderr else ""
     ended = f" and ended with exit code {exit_code}" if exit_code is not None else ""
     if exit_code and not timed_out:
         summary = f"`{by}` ended with exit code {exit_code}{tail}"
@@ -154,9 +154,9 @@ def completed_before_destroy(record: OperationRecord) -> HookResult | None:
     last = record.before_destroy
     if last is None or last.verdict not in ("done", "skipped"):
         return None
-    left = {ref.address for ref in record.resources.inventory}
+    remaining = {ref.address for ref in record.resources.inventory}
     doubtful = any(doubt.of_a_delete for doubt in record.resources.in_doubt)
-    return last if doubtful or not left.issuperset(last.on) else None
+    return last if doubtful or not remaining.issuperset(last.on) else None
 
 
 def is_compensated(record: OperationRecord | None) -> bool:

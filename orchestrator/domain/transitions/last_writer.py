@@ -31,8 +31,8 @@ def last_writer(state: PulledState | None, *known: EngineRef | None) -> EngineRe
 
 
 def _kind_told(providers: Iterable[str]) -> str | None:
-    told = {kind for source in providers for host, kind in _REGISTRIES if source.startswith(host)}
-    return told.pop() if len(told) == 1 else None
+    kinds = {kind for source in providers for host, kind in _REGISTRIES if source.startswith(host)}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def is_newer(version: str, other: str) -> bool:

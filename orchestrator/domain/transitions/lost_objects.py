@@ -52,13 +52,13 @@ def _created(record: OperationRecord, state: PulledState) -> list[ObjectRef]:
     """
     What a create in doubt made: it returned an id, and the inventory does not hold the object.
     """
-    known = {(ref.address, ref.id) for ref in record.resources.inventory}
-    held = {(item.type, item.id) for item in state.objects}
-    found = []
+    recorded = {(ref.address, ref.id) for ref in record.resources.inventory}
+    in_state = {(item.type, item.id) for item in state.objects}
+    created = []
     for doubt in record.resources.in_doubt:
         kind = parse_address(doubt.address).type
-        if doubt.action != "create" or doubt.id is None or (kind, doubt.id) in held:
+        if doubt.action != "create" or doubt.id is None or (kind, doubt.id) in in_state:
             continue
-        if (doubt.address, doubt.id) not in known:
-            found.append(ObjectRef(address=doubt.address, type=kind, provider="", id=doubt.id))
-    return found
+        if (doubt.address, doubt.id) not in recorded:
+            created.append(ObjectRef(address=doubt.address, type=kind, provider="", id=doubt.id))
+    return created

@@ -69,13 +69,17 @@ def reconciled(
     answered = {(item.doubt.address, item.doubt.action) for item in settled}
     findings = [item for item in findings if (item.ref.address, "forget") not in answered]
     before = _with_findings(before, findings, stamp, run_id=run_id)
-    kept = tuple(d for d in before.resources.in_doubt if (d.address, d.action) not in answered)
+    unanswered = tuple(
+        d for d in before.resources.in_doubt if (d.address, d.action) not in answered
+    )
     # A refresh answers for what the provider state holds: not for what has left it.
     closed = {(item.doubt.address, item.doubt.id) for item in settled if item.how != "refreshed"}
-    left = [ref for ref in missing_from_state(before, state) if (ref.address, ref.id) not in closed]
-    strangers = in_another_place(before, left, state, run_id, stamp.at)
-    doubts = with_vanished(kept, left)
-    fresh = any(doubt not in kept for doubt in doubts)
+    vanished = [
+        ref for ref in missing_from_state(before, state) if (ref.address, ref.id) not in closed
+    ]
+    strangers = in_another_place(before, vanished, state, run_id, stamp.at)
+    doubts = with_vanished(unanswered, vanished)
+    fresh = any(doubt not in unanswered for doubt in doubts)
     resources = before.resources.model_copy(
         update={
             "inventory": (*inventory(state), *unconfirmed_objects(before, doubts)),
@@ -94,8 +98,8 @@ def reconciled(
     )
     empty = not state.objects and not state.outputs
     if before.absence is not None or (empty and before.status is Status.ERROR):
-        told = absence_with_forgotten(before.absence, settled, stamp.at)
-        base = base.model_copy(update={"absence": told})
+        absence = absence_with_forgotten(before.absence, settled, stamp.at)
+        base = base.model_copy(update={"absence": absence})
     if empty and before.status is Status.ERROR and (findings or not doubts):
         return gone_without_mutation(base, stamp, findings, run_id=run_id)
     if sound is not None and not doubts:
@@ -117,7 +121,7 @@ def not_taken_back(
     import brings them back.
     """
     doubts = {(doubt.address, doubt.id): doubt for doubt in before.resources.in_doubt}
-    known = set(doubts)
+    old_keys = set(doubts)
     for doubt in vanished_doubts(obstacles):
         doubts.setdefault((doubt.address, doubt.id), doubt)
     for ref, why in obstacles.items():
@@ -127,7 +131,7 @@ def not_taken_back(
             doubts[ref.address, ref.id] = doubt.model_copy(update={"readback": answer})
     resources = before.resources.model_copy(update={"in_doubt": tuple(doubts.values())})
     base = before.model_copy(update={"resources": resources})
-    fresh = doubts.keys() > known
+    fresh = doubts.keys() > old_keys
     if base.status is Status.OK or (fresh and base.status is Status.ERROR):
         return _doubted(base, stamp)
     return observed(base, {}, stamp)
@@ -139,7 +143,7 @@ def objects_of_last_life(entries: Sequence[OperationRecord]) -> tuple[ObjectRef,
 
     By address the newest object, for it is the one that a destroy removed.
     """
-    found: dict[tuple[str, str | None], ObjectRef] = {}
+    objects: dict[tuple[str, str | None], ObjectRef] = {}
     alive = False
     for entry in entries:
         if entry.status in NOTHING_THERE:
@@ -148,12 +152,12 @@ def objects_of_last_life(entries: Sequence[OperationRecord]) -> tuple[ObjectRef,
             continue
         alive = True
         for ref in entry.resources.inventory:
-            found.setdefault((ref.address, ref.deposed), ref)
-    return tuple(found.values())
+            objects.setdefault((ref.address, ref.deposed), ref)
+    return tuple(objects.values())
 
 
 def found_again(
-    before: OperationRecord, found: Mapping[ObjectRef, Readback], stamp: EntryStamp
+    before: OperationRecord, objects: Mapping[ObjectRef, Readback], stamp: EntryStamp
 ) -> OperationRecord:
     """
     The entry of a target that is recorded as gone and of which the provider has these objects:
@@ -168,12 +172,12 @@ def found_again(
             why=answer.why,
             readback=answer,
         )
-        for ref, answer in found.items()
+        for ref, answer in objects.items()
     )
     resources = before.resources.model_copy(
-        update={"in_doubt": doubts, "inventory": tuple(found), "deleted": ()}
+        update={"in_doubt": doubts, "inventory": tuple(objects), "deleted": ()}
     )
-    named = ", ".join(f"{ref.address} ({ref.id})" for ref in found)
+    named = ", ".join(f"{ref.address} ({ref.id})" for ref in objects)
     fault = Fault(
         code="remaining",
         phase="readback",
@@ -201,8 +205,8 @@ def _doubted(record: OperationRecord, stamp: EntryStamp) -> OperationRecord:
     """
     The entry of a record whose objects turned out to be in doubt.
     """
-    code, said = unconfirmed_reason(record.resources)
-    fault = Fault(code=code, phase="readback", summary=said)
+    code, reason = unconfirmed_reason(record.resources)
+    fault = Fault(code=code, phase="readback", summary=reason)
     return unconfirmed(record, fault, stamp, command="reconcile")
 
 
@@ -213,9 +217,11 @@ def _without_saved_file(record: OperationRecord) -> OperationRecord:
     """
     if record.error is None or record.error.code != "errored_state":
         return record
-    said = "the engine could not save the provider state; the file that held it was put aside since"
-    fault = record.error.model_copy(update={"code": "state_put_aside", "summary": said})
-    return record.model_copy(update={"error": fault, "last_error": said})
+    summary = (
+        "the engine could not save the provider state; the file that held it was put aside since"
+    )
+    fault = record.error.model_copy(update={"code": "state_put_aside", "summary": summary})
+    return record.model_copy(update={"error": fault, "last_error": summary})
 
 
 def gone_without_mutation(
@@ -236,9 +242,9 @@ def gone_without_mutation(
     before = _with_findings(before, findings, stamp, run_id=run_id)
     doubts = before.resources.in_doubt
     if doubts:
-        code, said = unconfirmed_reason(before.resources, findings)
+        code, reason = unconfirmed_reason(before.resources, findings)
         fault = Fault(
-            code=code, phase="destroy", summary=f"the provider state is empty, but {said}"
+            code=code, phase="destroy", summary=f"the provider state is empty, but {reason}"
         )
         return unconfirmed(before, fault, stamp, command="destroy")
     return gone(
@@ -306,8 +312,8 @@ def unconfirmed_text(doubts: Sequence[Doubt]) -> str:
     by_reason: dict[str, list[str]] = {}
     for doubt in doubts:
         by_reason.setdefault(doubt.why, []).append(doubt.address)
-    told = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
-    return f"not confirmed gone: {told}"
+    reasons = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
+    return f"not confirmed gone: {reasons}"
 
 
 def confirmed(
@@ -317,15 +323,15 @@ def confirmed(
     The absence of everything that ``record`` knew of, and of what was known ``earlier`` to be gone;
     where that is all, it was established by the earlier method.
     """
-    known = (
+    by_key = (
         {(c.address, c.id): c for c in earlier.checked if c.state in FINISHED} if earlier else {}
     )
     checked = [
         CheckedObject(address=ref.address, id=ref.id, state="gone")
         for ref in record.resources.inventory
-        if (ref.address, ref.id) not in known
+        if (ref.address, ref.id) not in by_key
     ]
-    if earlier is not None and not checked and any(c.state == "gone" for c in known.values()):
+    if earlier is not None and not checked and any(c.state == "gone" for c in by_key.values()):
         method = earlier.method
-    method = weakest_method(method, known.values())
-    return Absence(verdict="confirmed", method=method, checked=(*known.values(), *checked), at=at)
+    method = weakest_method(method, by_key.values())
+    return Absence(verdict="confirmed", method=method, checked=(*by_key.values(), *checked), at=at)

@@ -43,7 +43,7 @@ def released_objects(
         if item.how == "gone" and item.run_id == marker.run_id
     }
     removed = {item.name for item in marker.resources.planned if item.action in _REMOVING}
-    found = []
+    released = []
     for ref in marker.resources.inventory:
         key = (ref.address, ref.id)
         if (ref.type, ref.id) in ids or key in doubted or key in deleted:
@@ -53,7 +53,7 @@ def released_objects(
         how: ReleaseReason = "forgotten" if key in forgotten else "vanished"
         if how == "vanished" and ref.name in removed:
             continue
-        found.append(
+        released.append(
             ReleasedObject(
                 address=ref.address,
                 type=ref.type,
@@ -64,17 +64,17 @@ def released_objects(
                 at=at,
             )
         )
-    return tuple(found)
+    return tuple(released)
 
 
 def with_released(resources: Resources, earlier: Resources) -> Resources:
     """
     The resources of a next entry with all that was released before.
     """
-    known = {(item.type, item.id, item.address) for item in resources.released}
-    kept = tuple(
-        item for item in earlier.released if (item.type, item.id, item.address) not in known
+    keys = {(item.type, item.id, item.address) for item in resources.released}
+    others = tuple(
+        item for item in earlier.released if (item.type, item.id, item.address) not in keys
     )
-    if not kept:
+    if not others:
         return resources
-    return resources.model_copy(update={"released": (*kept, *resources.released)})
+    return resources.model_copy(update={"released": (*others, *resources.released)})

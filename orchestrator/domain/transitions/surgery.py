@@ -55,7 +55,7 @@ def surgery_ended(
     )
     if state is None:
         assert fault is not None, "a state that cannot be read is a fault"
-        held = before.resources if before else marker.resources
+        resources = before.resources if before else marker.resources
     elif before is not None and before.status not in NOTHING_THERE:
         now = _provider_state_now(marker, before, state)
         now["resources"] = _with_updates(now["resources"], marker, evidence, stamp)
@@ -63,13 +63,13 @@ def surgery_ended(
     elif not state.objects:
         return restored(marker, before, attempt, stamp)
     else:
-        held = Resources(
+        resources = Resources(
             planned=marker.resources.planned, inventory=inventory(state), tainted=tainted(state)
         )
-        fault = unapplied_fault(held)
+        fault = unapplied_fault(resources)
     changes: EntryChanges = {
         "last_attempt": attempt,
-        "resources": held,
+        "resources": resources,
         "provider_state": with_serial_of(marker.provider_state, state),
         "engine": last_writer(state, marker.engine),
     }
@@ -89,9 +89,9 @@ def _provider_state_now(
     imported = imported_addresses(marker)
     settled = _settled_by_surgery(marker, before, state, adopted)
     answered = [item.doubt for item in settled]  # what a readback says of one has no hash
-    known = {(doubt.address, doubt.id) for doubt in before.resources.in_doubt}
+    keys = {(doubt.address, doubt.id) for doubt in before.resources.in_doubt}
     missing = missing_from_state(before, state)
-    left = [ref for ref in missing if (ref.address, ref.id) not in known]
+    vanished = [ref for ref in missing if (ref.address, ref.id) not in keys]
     resources = before.resources.model_copy(
         update={
             "inventory": (*inventory(state), *missing),
@@ -99,7 +99,7 @@ def _provider_state_now(
             "tainted": tainted(state),
             "in_doubt": (
                 *(d for d in before.resources.in_doubt if d not in answered),
-                *vanished_doubts(left),
+                *vanished_doubts(vanished),
             ),
         }
     )
@@ -120,12 +120,12 @@ def _with_updates(
     """
     ended_well = evidence.exit_code == 0
     planned, before = marker.resources.planned, marker.resources.inventory
-    found = assess(planned, evidence.journal, before, evidence.state, ended_well=ended_well)
-    known = {(doubt.address, doubt.action) for doubt in resources.in_doubt}
+    assessed = assess(planned, evidence.journal, before, evidence.state, ended_well=ended_well)
+    keys = {(doubt.address, doubt.action) for doubt in resources.in_doubt}
     fresh = tuple(
         doubt.model_copy(update={"at": stamp.at})
-        for doubt in found.in_doubt
-        if doubt.action == "update" and (doubt.address, doubt.action) not in known
+        for doubt in assessed.in_doubt
+        if doubt.action == "update" and (doubt.address, doubt.action) not in keys
     )
     return resources.model_copy(update={"in_doubt": (*resources.in_doubt, *fresh)})
 
@@ -136,13 +136,13 @@ def same_content(one: PulledState, other: PulledState) -> bool:
     serial up, and where nothing was ever written a remote backend makes a lineage of its own.
     """
     try:
-        found = [json.loads(state.raw) for state in (one, other)]
+        documents = [json.loads(state.raw) for state in (one, other)]
     except ValueError:  # never written, or printed among warnings
         return False
-    for document in found:
+    for document in documents:
         for name in ("lineage", "serial", "terraform_version"):
             document.pop(name, None)
-    return bool(found[0] == found[1])
+    return bool(documents[0] == documents[1])
 
 
 def managing_address(state: PulledState, address: str, object_id: str) -> str | None:
@@ -169,16 +169,18 @@ def _wrong_object(
     """
     doubts = {doubt.address: doubt for doubt in before.resources.in_doubt} if before else {}
     for address in imported_addresses(marker):
-        held = state.ids.get(address)
-        twin = managing_address(state, address, held) if held else None
+        object_id = state.ids.get(address)
+        twin = managing_address(state, address, object_id) if object_id else None
         doubt = doubts.get(address)
         if twin is not None:
-            code, said = "managed_twice", f"{held} is managed at {twin} already"
-        elif doubt is not None and doubt.id not in (None, held):
-            code, said = "other_object", f"it manages {held} now, and {doubt.id} is in doubt"
+            code, reason = "managed_twice", f"{object_id} is managed at {twin} already"
+        elif doubt is not None and doubt.id not in (None, object_id):
+            code, reason = "other_object", f"it manages {object_id} now, and {doubt.id} is in doubt"
         else:
             continue
-        return Fault(code=code, phase="surgery", summary=f"{address}: {said}", resources=(address,))
+        return Fault(
+            code=code, phase="surgery", summary=f"{address}: {reason}", resources=(address,)
+        )
     return None
 
 
@@ -187,8 +189,8 @@ def _state_changed(marker: OperationRecord, state: PulledState) -> bool:
     Whether the provider state is another than when the marker was written.
     """
     bound = marker.provider_state
-    known = (bound.lineage, bound.serial) if bound else (None, None)
-    return (state.lineage, state.serial if state.lineage else None) != known
+    recorded = (bound.lineage, bound.serial) if bound else (None, None)
+    return (state.lineage, state.serial if state.lineage else None) != recorded
 
 
 def _settled_by_surgery(
@@ -203,10 +205,10 @@ def _settled_by_surgery(
     """
     unproven = {item.address for item in adopted}
     sound = {
-        address: held
-        for address, held in state.ids.items()
+        address: object_id
+        for address, object_id in state.ids.items()
         if address not in unproven
-        and (held is None or managing_address(state, address, held) is None)
+        and (object_id is None or managing_address(state, address, object_id) is None)
     }
     look = StateObservation(
         at=marker.updated_at, run_id=marker.run_id, settling_time=0.0, ids=sound

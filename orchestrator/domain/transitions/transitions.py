@@ -87,8 +87,8 @@ def next_entry(
         "actor": stamp.actor,
         "previous_checksum": None,  # told by the store when the entry is appended
     }
-    known: EntryChanges = facts.changes() if facts else {}
-    updates: EntryChanges = {**known, **changes, **header}
+    from_facts: EntryChanges = facts.changes() if facts else {}
+    updates: EntryChanges = {**from_facts, **changes, **header}
     base = content or previous
     if base is None:
         return OperationRecord.model_validate(updates)
@@ -207,8 +207,7 @@ def restored(
     without a record is ``absent``: its provider state was empty before the marker.
     """
     if before is not None:
-        known: EntryChanges = evidence or {}
-        changes: EntryChanges = {**known, "last_attempt": attempt}
+        changes: EntryChanges = {**(evidence or {}), "last_attempt": attempt}
         return next_entry(marker, stamp, Trigger.REVERT, changes, restores=before, content=before)
     nothing: EntryChanges = {
         "last_attempt": attempt,
@@ -297,13 +296,13 @@ def adopted_unapplied(
     The first entry of objects that somebody else made and an apply would change, which a person
     accepts for ``reason``: ``error`` with the code ``unapplied``, until that apply.
     """
-    held = Resources(inventory=inventory(state), tainted=tainted(state))
+    resources = Resources(inventory=inventory(state), tainted=tainted(state))
     named = ", ".join(f"{item.action} {item.address}" for item in changes) or "outputs"
-    fault = unapplied_fault(held, f" (would change: {named}; accepted: {reason})")
+    fault = unapplied_fault(resources, f" (would change: {named}; accepted: {reason})")
     entry: EntryChanges = {
         **with_fault("adopt", fault),
         "absence": None,
-        "resources": held,
+        "resources": resources,
         "engine": _engine_of(before, facts, state),
         **outputs_of_state(None, facts.run_id, state, stamp, secrets_known=True),
     }

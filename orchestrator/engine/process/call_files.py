@@ -53,7 +53,7 @@ _CRASH_SIGNALS = frozenset(
 
 class AnswerFile(Struct, frozen=True):
     """
-    The answer file. ``began`` is False where the program could not be started at all.
+    The answer file. ``started`` is False where the program could not be started at all.
     """
 
     exit_code: int | None
