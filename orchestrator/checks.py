@@ -71,8 +71,8 @@ class SystemChecks:
         stop: StopToken,
     ) -> Check:
         """
-        Try until the check holds, its ``within`` is over, or somebody asks to stop. A try under way
-        when ``within`` ends may take a second more; bad settings are a check that fails.
+        Try until the check holds, its `within` is over, or somebody asks to stop. A try under way
+        when that ends may take a second more; bad settings are a check that fails.
 
         Name and detail are masked, and after that one line each: what is cut or quoted before a
         secret is looked for in it may hide the secret from the mask only.

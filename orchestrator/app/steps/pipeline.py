@@ -79,7 +79,8 @@ def nothing_before() -> None:
 
 class StepPipeline:
     """
-    One attempt at one step of a run. ``made`` is a plan of it that is known already, and is empty.
+    One attempt at one step of a run. ``engine_plan`` is a plan of it that was made before and is
+    empty.
     """
 
     def __init__(
