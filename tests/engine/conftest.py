@@ -12,9 +12,11 @@ import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.clouds import attached
+from tests.engine.postgres import Postgres, postgres_server
 from tests.engine.programs import standin_tofu
 from tests.engine.readback_project import Place
 from tests.project import ENGINES, PROGRAMS, Project, require_engine
+from tests.servers import ObjectServer, s3_server
 
 
 @pytest.fixture(scope="module", params=PROGRAMS)
@@ -74,3 +76,15 @@ def place(tmp_path: Path, engine: str) -> Iterator[Place]:
     with found.cloud.attached() as reattach:
         found.project.environ["TF_REATTACH_PROVIDERS"] = reattach
         yield found
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    with postgres_server() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[ObjectServer]:
+    with s3_server() as server:
+        yield server

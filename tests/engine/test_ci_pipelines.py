@@ -12,7 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ import pytest
 import yaml
 
 from tests.project import PATIENCE, REPOSITORY, Project
-from tests.servers import ObjectServer, s3_server
+from tests.servers import ObjectServer
 
 pytestmark = pytest.mark.engine
 
@@ -50,12 +50,6 @@ GITHUB, GITLAB = (
     yaml.safe_load((REPOSITORY / f"docs/ci/{name}.yml").read_text())
     for name in ("github", "gitlab")
 )
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[ObjectServer]:
-    with s3_server() as server:
-        yield server
 
 
 @dataclass

@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.aws.proxy import proxy_before
+from tests.engine.modules import COMMAND_MODULE
 from tests.engine.state_server import state_server
 from tests.engine.watched_engine import kill_with_engine, watched
 from tests.project import Ended, Project, finish
@@ -26,17 +27,6 @@ from tests.servers import s3_server
 
 pytestmark = pytest.mark.engine
 
-MODULE = """
-    variable "value" { type = string }
-    variable "command" {
-      type    = string
-      default = ":"
-    }
-    resource "terraform_data" "this" {
-      input = var.value
-      provisioner "local-exec" { command = var.command }
-    }
-"""
 BLUEPRINT = """
     version: 1
     name: shop
@@ -54,7 +44,7 @@ BLUEPRINT = """
 
 @pytest.fixture
 def project(project: Project) -> Project:
-    project.write("modules/m/main.tf", MODULE)
+    project.write("modules/m/main.tf", COMMAND_MODULE)
     project.write("blueprints/shop.yaml", BLUEPRINT)
     return project
 
@@ -112,7 +102,9 @@ def test_what_the_policy_forbids_and_what_cannot_be_planned_fails(project: Proje
     """
     All reasons at once, exit 4, and no approval is written.
     """
-    kept = MODULE + '\n    resource "terraform_data" "kept" { triggers_replace = var.value }\n'
+    kept = (
+        COMMAND_MODULE + '\n    resource "terraform_data" "kept" { triggers_replace = var.value }\n'
+    )
     project.write("modules/m/main.tf", kept)
     project.ok("apply", "shop", "--yes")
     ended = project.run(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.engine.postgres import Postgres, postgres_server
+from tests.engine.postgres import Postgres
 from tests.engine.watched_engine import kill_with_engine
 from tests.project import Project, every_engine, finish
 
@@ -33,12 +33,6 @@ BLUEPRINT = """
         inputs: {{name: web, size: {size}}}
 """
 ADDRESS = "fakecloud_server.this"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres_server() as found:
-        yield found
 
 
 @pytest.fixture

@@ -8,22 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.modules import COMMAND_MODULE
 from tests.engine.watched_engine import kill_with_engine, watched
 from tests.project import Project, eventually, finish
 
 pytestmark = pytest.mark.engine
 
-MODULE = """
-    variable "value" { type = string }
-    variable "command" {
-      type    = string
-      default = ":"
-    }
-    resource "terraform_data" "this" {
-      input = var.value
-      provisioner "local-exec" { command = var.command }
-    }
-"""
 BLUEPRINT = """
     version: 1
     name: fan
@@ -44,7 +34,7 @@ def machine(tmp_path: Path, name: str, engine: str) -> Project:
     A checkout on a machine of its own; states and records lie in one place.
     """
     project = Project(tmp_path / name, engine=engine)
-    project.write("modules/m/main.tf", MODULE)
+    project.write("modules/m/main.tf", COMMAND_MODULE)
     shared = tmp_path / "shared"
     shared.mkdir(exist_ok=True, mode=0o700)
     project.write("blueprints/fan.yaml", BLUEPRINT.format(shared=shared))
@@ -94,9 +84,9 @@ def test_what_failed_is_returned_only_if_it_did_something(tmp_path: Path, engine
     assert (done.code, done.statuses) == (0, {"last": "ok"})
 
     arguments = ("apply", "fan", "--yes", "--json", "--step", "b", *TOKEN)
-    project.write("modules/m/main.tf", MODULE.replace("var.command", '"false"'))
+    project.write("modules/m/main.tf", COMMAND_MODULE.replace("var.command", '"false"'))
     failed = project.run(*arguments)
-    project.write("modules/m/main.tf", MODULE)
+    project.write("modules/m/main.tf", COMMAND_MODULE)
     again = project.run(*arguments)
     assert (failed.code, again.code) == (10, 10)
     assert again.events[-1]["run_id"] == failed.events[-1]["run_id"]

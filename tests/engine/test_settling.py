@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud
+from tests.engine.modules import REGIONS
 from tests.engine.watched_engine import kill, kill_with_engine, wait_for_answers, watched
 from tests.project import Project, eventually
 
@@ -177,20 +178,6 @@ def test_an_interrupted_apply_is_checked_with_the_inputs_it_had(project: Project
 
 
 # Working directories that wait for outputs
-
-REGIONS = """
-    version: 1
-    name: regions
-    steps:
-      region:
-        module: ../fixtures/shared/object
-        inputs: {name: region, value: here}
-      server:
-        module: ../modules/server
-        inputs: {name: web}
-        providers:
-          fakecloud: {region: "${steps.region.outputs.value}"}
-"""
 
 
 def test_a_step_whose_providers_wait_for_outputs_is_settled(project: Project, cloud: Cloud) -> None:

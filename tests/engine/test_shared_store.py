@@ -28,7 +28,6 @@ from tests.servers import (
     azure_signature,
     gcs_server,
     s3_client,
-    s3_server,
 )
 from tests.store_requests import counted_projects
 from tests.tunnel import tunnel_to
@@ -125,12 +124,6 @@ class Jobs:
         project.environ = environment(self.root / "mirror" / "cli", self.cloud, project.environ)
         project.environ |= {**self.s3.environ, **self.provider, "SHOP_PASSWORD": "tr0ub4dor&3"}
         return project
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[ObjectServer]:
-    with s3_server() as server:
-        yield server
 
 
 @pytest.fixture

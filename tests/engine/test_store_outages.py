@@ -20,7 +20,7 @@ from orchestrator.stores.object_clients import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from orchestrator.stores.postgres import PostgresStore
 from tests.aws.proxy import Fault, Proxy, proxy_before
-from tests.engine.postgres import Postgres, postgres_server
+from tests.engine.postgres import Postgres
 from tests.fakes.entries import NETWORK, claim, entry, lease
 from tests.project import Ended, Project, eventually, finish
 from tests.servers import ObjectServer, s3_client, s3_server
@@ -34,12 +34,6 @@ BLUEPRINT = """
     steps:
       web: {{module: ../modules/server, inputs: {{name: web, size: {size}}}}}
 """
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    with postgres_server() as found:
-        yield found
 
 
 @pytest.fixture

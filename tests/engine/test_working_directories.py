@@ -13,6 +13,7 @@ import pytest
 
 from fixtures.fakecloud import Cloud
 from tests.engine.clouds import provide
+from tests.engine.modules import REGIONS
 from tests.engine.watched_engine import kill_with_engine, watched
 from tests.project import Project, finish
 
@@ -149,20 +150,6 @@ def test_the_next_run_sweeps_after_one_killed_before_its_marker(
 
 
 # Laid out once
-
-REGIONS = """
-    version: 1
-    name: regions
-    steps:
-      region:
-        module: ../fixtures/shared/object
-        inputs: {name: region, value: here}
-      server:
-        module: ../modules/server
-        inputs: {name: web}
-        providers:
-          fakecloud: {region: "${steps.region.outputs.value}"}
-"""
 
 
 def test_a_fresh_directory_is_initialised_once(
