@@ -92,17 +92,8 @@ def _move(runner: StepRunner, name: str) -> Outcome:
     if result.fault is not None:
         return runner.end_with_record(name, result)
     said = f"its provider state is {new.work_dir.backend_type} {new.work_dir.location} now"
-    runner.end(
-        name,
-        StepStatus(str(result.record.status)),
-        attempts=1,
-        sequence=result.record.sequence,
-        error=result.record.error,
-        last_error=result.record.last_error,
-        reason=f"{said}; {_what_a_plan_says(runner, name)}",
-        in_doubt=result.record.resources.in_doubt,
-    )
-    return Outcome(ready=True)
+    reason = f"{said}; {_what_a_plan_says(runner, name)}"
+    return runner.end_with_entry(name, result.record, reason=reason)
 
 
 def _applied(runner: StepRunner, record: OperationRecord) -> StoredDeployment:

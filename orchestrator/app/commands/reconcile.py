@@ -41,7 +41,7 @@ from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.record import Attempt, OperationRecord, Verification
-from orchestrator.domain.record.states import NOTHING_THERE, Status, StepStatus
+from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.target import HOOK_KINDS, hook_of, hook_step_name
 from orchestrator.domain.transitions.absence import AbsenceFinding
 from orchestrator.domain.transitions.doubts import StateObservation, open_doubts, settle_doubts
@@ -168,18 +168,9 @@ def _reconcile_step(request: ReconcileRequest, runner: StepRunner, name: str) ->
         runner.session.fail(InDoubt.exit_code)
     elif entry.error is not None and entry.error.code == "check_failed":
         runner.session.fail(CheckFailed.exit_code)
-    runner.end(
-        name,
-        StepStatus(str(entry.status)),
-        attempts=1,
-        sequence=entry.sequence,
-        error=entry.error,
-        last_error=entry.last_error,
-        in_doubt=entry.resources.in_doubt,
-        absence=entry.absence,
-        verification=entry.verification,
+    return runner.end_with_entry(
+        name, entry, absence=entry.absence, verification=entry.verification
     )
-    return Outcome(ready=True)
 
 
 def _locked(

@@ -19,7 +19,7 @@ from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.record.states import READY, StepStatus
+from orchestrator.domain.record.states import READY
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.transitions.doubts import missing_from_state
 from orchestrator.domain.transitions.transitions import checked
@@ -69,17 +69,12 @@ def _check_step(runner: StepRunner, name: str) -> Outcome:
     runner.steps.update(name, entry, state)
     if verification.verdict == "failed":
         runner.session.fail(CheckFailed.exit_code)
-    runner.end(
+    return runner.end_with_entry(
         name,
-        StepStatus(str(entry.status)),
-        attempts=1,
-        sequence=entry.sequence,
-        error=entry.error,
-        last_error=entry.last_error,
+        entry,
         verification=verification,
         reason="it declares no checks" if verification.verdict == "unverified" else None,
     )
-    return Outcome(ready=True)
 
 
 def _check_whole(runner: StepRunner, name: str, known: OperationRecord, state: PulledState) -> None:

@@ -27,6 +27,7 @@ from orchestrator.app.steps.state_lock import check_engine_gone
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.record.objects import Resources
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import StepRun, StepRunChanges
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.domain.recovery.command_line import command_line, step_options
@@ -335,6 +336,24 @@ class StepRunner:
         self.end(name, status, changed=result.mutated, **row)
         well = record.status in READY if verb != "destroy" else gone
         return Outcome(ready=well and not restored)
+
+    def end_with_entry(
+        self, name: str, entry: OperationRecord, /, **changes: Unpack[StepRunChanges]
+    ) -> Outcome:
+        """
+        Report the entry that ended a step without a pipeline; ``changes`` are what its row tells
+        beside that.
+        """
+        row: StepRunChanges = {
+            "attempts": 1,
+            "sequence": entry.sequence,
+            "error": entry.error,
+            "last_error": entry.last_error,
+            "in_doubt": entry.resources.in_doubt,
+            **changes,
+        }
+        self.end(name, StepStatus(str(entry.status)), **row)
+        return Outcome(ready=True)
 
     def end_with_error(self, name: str, exc: OrchestratorError, *, attempts: int = 1) -> Outcome:
         """

@@ -28,7 +28,7 @@ from orchestrator.domain.record.entry_facts import EntryFacts
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Command, Fault, OperationRecord
 from orchestrator.domain.record.run_record import InFlight
-from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
+from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.transitions.assessment import with_serial_of
 from orchestrator.domain.transitions.surgery import surgery_ended
 from orchestrator.domain.transitions.transitions import mark
@@ -262,15 +262,4 @@ def report_operation(
     """
     if result.fault is not None:
         return runner.end_with_record(name, result.step_result)
-    record = result.record
-    runner.end(
-        name,
-        StepStatus(str(record.status)),
-        attempts=1,
-        reason=said,
-        sequence=record.sequence,
-        error=record.error,
-        last_error=record.last_error,
-        in_doubt=record.resources.in_doubt,
-    )
-    return Outcome(ready=True)
+    return runner.end_with_entry(name, result.record, reason=said)
