@@ -343,6 +343,24 @@ def test_the_secret_of_before_is_masked_while_another_takes_its_place(project: P
     assert "an0ther-one" not in destroyed.said
 
 
+def test_a_plan_of_several_steps_masks_the_secret_of_before(project: Project) -> None:
+    """
+    Planned together, before any of them is applied, and after the first of them was: what the
+    others still hold was made from the former one.
+    """
+    project.write("m/main.tf", MODULE.replace('"made"', '"made-${var.pw}"'))
+    project.ok("apply", "derived", "--yes")
+    project.environ["ORCHESTRATOR_INPUT_password"] = "an0ther-one"
+
+    told = [project.run("plan", "derived", "-v"), project.run("plan", "derived", "--json")]
+    project.ok("apply", "derived", "--yes", "--step", "b")
+    told += [project.run("plan", "derived", "-v"), project.run("plan", "derived", "--json")]
+
+    assert [item.code for item in told] == [0] * 4
+    assert [told[n].rows[step]["status"] for n, step in ((1, "b"), (3, "c"))] == ["planned"] * 2
+    assert leaks(project, *told) == []
+
+
 def test_a_secret_in_an_address_is_warned_of(project: Project) -> None:
     """
     An address names an object, masked it would name none: plan and apply say that it shows, once

@@ -105,14 +105,21 @@ class StepValues:
         """
         found = module_inputs(step, self.lookup(step))
         inputs = self._masked(replace(found, sources=input_sources(self.deployment, step)))
+        self._mask_replaced(step, inputs)
+        return inputs
+
+    def _mask_replaced(self, step: Step, inputs: StepInputs) -> None:
+        """
+        Mask what the provider state of a prepared step holds of the secrets that it was applied
+        with and that ``inputs`` hold no more.
+        """
         record = self.records.get(step.name)
         if record is None or record.inputs_digest == inputs.digest(self.services.key):
-            return inputs
+            return
         text = self.recorded_text(record)
         if text is not None:
             recorded = read_recorded_inputs(text, lambda _path, _origin: None)
             self._mask_former(step.name, recorded.other_secrets(inputs.values, self.services.key))
-        return inputs
 
     def _mask_former(self, name: str, digests: Collection[str]) -> None:
         """
@@ -174,7 +181,9 @@ class StepValues:
                 values |= found.values
                 secrets |= found.secrets
         sources = input_sources(self.deployment, step)
-        return replace(self._masked(StepInputs(values, secrets)), sources=sources)
+        inputs = replace(self._masked(StepInputs(values, secrets)), sources=sources)
+        self._mask_replaced(step, inputs)
+        return inputs
 
     def lookup(self, step: Step) -> Lookup:
         action = hook_of(step.name)
