@@ -77,6 +77,31 @@ def test_everything_protected_is_named_before_anything_is_destroyed(project: Pro
     assert (free.code, project.record("free")["status"]) == (0, "destroyed"), free.said
 
 
+def test_what_goes_with_its_parent_is_protected_as_well(project: Project) -> None:
+    """
+    A destroy of the parent would take it along without asking its engine: destroy and plan refuse
+    it as they refuse any other.
+    """
+    project.write(
+        "blueprints/guarded.yaml",
+        """
+        version: 1
+        name: guarded
+        steps:
+          free: {module: ../modules/free}
+          kept: {module: ../modules/kept, owned_by: free, needs: [free]}
+        """,
+    )
+    project.ok("apply", "guarded", "--yes")
+
+    planned = project.run("plan", "guarded", "--destroy", "--step", "free", "--json")
+    ended = project.run("destroy", "guarded", "--step", "free", "--yes")
+
+    assert (planned.code, ended.code) == (4, 4), planned.said + ended.said
+    assert planned.rows["kept"]["error"]["code"] == "prevent_destroy"
+    assert project.record("free")["status"] == "ok"
+
+
 def test_what_the_recorded_module_protects_counts(project: Project) -> None:
     """
     The destroy works from the recorded snapshot: protection that was only taken out of the file

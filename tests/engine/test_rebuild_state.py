@@ -278,6 +278,35 @@ def test_what_the_state_holds_is_never_touched(project: Project, cloud: Cloud) -
     assert stranger in file.read_text()
 
 
+def test_what_took_the_place_of_a_recorded_object_is_not_destroyed_unasked(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    Nothing proves that it was made here: a destroy is refused and names it, also once it is known
+    to have taken the address. Taken out of the provider state as the refusal says, it is let go,
+    the recorded object comes back, and a destroy takes that one down.
+    """
+    stranger = cloud.create_out_of_band("fakecloud_server", "one").id
+    ours = ids(project.record(STEP))[ONE]
+    file = state_file(project)
+    file.write_text(file.read_text().replace(ours, stranger))
+    project.run("reconcile", "shop", "--step", STEP)
+
+    planned = project.run("plan", "shop", "--destroy")
+    refused = project.run("destroy", "shop", "--yes")
+    out = f"exec shop/default/{STEP} -- state rm {ONE}"
+    project.ok("exec", f"shop/default/{STEP}", "--yes", "--", "state", "rm", ONE)
+    rebuilt = project.run(*REBUILD, "--yes")
+    destroyed = project.run("destroy", "shop", "--yes")
+
+    assert (planned.code, refused.code) == (4, 4), planned.said + refused.said
+    assert f"{ONE} ({stranger})" in refused.said and out in " ".join(refused.said.split())
+    assert rebuilt.code == 0, rebuilt.said
+    assert destroyed.code == 0, destroyed.said
+    assert [server.id for server in cloud.servers()] == [stranger]
+    assert stranger in project.ok("status", "shop").said
+
+
 def test_a_state_that_holds_everything_is_left_alone(project: Project, cloud: Cloud) -> None:
     """
     There is nothing to import: exit 0, and the state is as it was.

@@ -267,6 +267,7 @@ class Planner:
             why = f"already {status}" if status else "no record here"
             self.rows.add(name, "unchanged", reason=why)
         elif name in self.teardown.removed_with:
+            self._check_destroy(name)
             self.rows.forget(name, self.teardown.removed_with[name])
         else:
             return False

@@ -53,18 +53,25 @@ def released_objects(
         how: ReleaseReason = "forgotten" if key in forgotten else "vanished"
         if how == "vanished" and ref.name in removed:
             continue
-        released.append(
-            ReleasedObject(
-                address=ref.address,
-                type=ref.type,
-                provider=ref.provider,
-                id=ref.id,
-                how=how,
-                run_id=marker.run_id,
-                at=at,
-            )
-        )
+        released.append(released_object(ref, how, marker, at))
     return tuple(released)
+
+
+def released_object(
+    ref: ObjectRef, how: ReleaseReason, marker: OperationRecord, at: datetime
+) -> ReleasedObject:
+    """
+    What is kept of an object that the run of ``marker`` let go.
+    """
+    return ReleasedObject(
+        address=ref.address,
+        type=ref.type,
+        provider=ref.provider,
+        id=ref.id,
+        how=how,
+        run_id=marker.run_id,
+        at=at,
+    )
 
 
 def with_released(resources: Resources, earlier: Resources) -> Resources:

@@ -24,6 +24,7 @@ from orchestrator.domain.transitions.doubts import (
 )
 from orchestrator.domain.transitions.faults import MutationEvidence, engine_fault, unapplied_fault
 from orchestrator.domain.transitions.last_writer import last_writer
+from orchestrator.domain.transitions.released import released_object
 from orchestrator.domain.transitions.transitions import failed, restored
 
 
@@ -57,7 +58,7 @@ def surgery_ended(
         assert fault is not None, "a state that cannot be read is a fault"
         resources = before.resources if before else marker.resources
     elif before is not None and before.status not in NOTHING_THERE:
-        now = _provider_state_now(marker, before, state)
+        now = _provider_state_now(marker, before, state, stamp)
         now["resources"] = _with_updates(now["resources"], marker, evidence, stamp)
         return restored(marker, before, attempt, stamp, evidence=now)
     elif not state.objects:
@@ -79,18 +80,22 @@ def surgery_ended(
 
 
 def _provider_state_now(
-    marker: OperationRecord, before: OperationRecord, state: PulledState
+    marker: OperationRecord, before: OperationRecord, state: PulledState, stamp: EntryStamp
 ) -> EntryChanges:
     """
     What the provider state holds now. An object that surgery took out of it lives on: it stays in
-    the inventory, in doubt, until a person says what became of it.
+    the inventory, in doubt, until a person says what became of it. One that was not proven to be
+    ours is let go: that it is to be left alone is what taking it out says.
     """
     adopted = unproven_imports(marker, before, state)
     imported = imported_addresses(marker)
     settled = _settled_by_surgery(marker, before, state, adopted)
     answered = [item.doubt for item in settled]  # what a readback says of one has no hash
     keys = {(doubt.address, doubt.id) for doubt in before.resources.in_doubt}
-    missing = missing_from_state(before, state)
+    unproven = {(item.type, item.id) for item in before.adopted}
+    lost = missing_from_state(before, state)
+    missing = [ref for ref in lost if (ref.type, ref.id) not in unproven]
+    let_go = [ref for ref in lost if (ref.type, ref.id) in unproven]
     vanished = [ref for ref in missing if (ref.address, ref.id) not in keys]
     resources = before.resources.model_copy(
         update={
@@ -100,6 +105,9 @@ def _provider_state_now(
             "in_doubt": (
                 *(d for d in before.resources.in_doubt if d not in answered),
                 *vanished_doubts(vanished),
+            ),
+            "released": tuple(
+                released_object(ref, "forgotten", marker, stamp.at) for ref in let_go
             ),
         }
     )
