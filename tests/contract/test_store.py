@@ -25,7 +25,8 @@ from orchestrator.ports.store import OperationStore
 from orchestrator.stores.object_clients import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from orchestrator.stores.sqlite import SqliteStore
-from tests.contract.stores import SCHEMES, STORES, store_place
+from tests.contract.stores import SCHEMES, STORES, Place, shared_place, store_place
+from tests.engine.postgres import Postgres
 from tests.fakes.entries import NETWORK, claim, entry, lease
 from tests.servers import ObjectServer
 
@@ -541,6 +542,63 @@ def test_a_bucket_that_is_gone_is_not_an_empty_one(
     for call in calls:
         with pytest.raises(StoreUnavailable, match="gone-bucket"):
             call()
+
+
+def _spoil(
+    place: Place, name: str, request: pytest.FixtureRequest, before: str, after: str
+) -> None:
+    """
+    Change the text of the newest entry where it lies.
+    """
+    if name == "postgres":
+        server: Postgres = request.getfixturevalue("postgres")
+        database = place.url.rpartition("/")[2].partition("?")[0]
+        table = "orchestrator.entries"
+        server.query_in(database, f"ALTER TABLE {table} DISABLE TRIGGER ALL")
+        server.query_in(
+            database, f"UPDATE {table} SET record = replace(record, '{before}', '{after}')"
+        )
+        return
+    client = open_bucket(place.url, place.config, place.environ).client
+    key = "1/acme/heads/web/prod/network"
+    text = bytes(client.get(key).bytes()).decode()
+    client.put(key, text.replace(before, after).encode())
+
+
+@pytest.mark.parametrize("name", ["postgres", "s3", "gs", "az"])
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("operation/1", "operation/2", "operation/2"),
+        ("modules/network", "modules/notwork", "checksum"),
+        ('"schema"', '"schema', "entry"),
+        ("{", "", "entry"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_and_nothing_is_written_after_it(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str, before: str, after: str, said: str
+) -> None:
+    """
+    Law: unreadable is not empty.
+    An entry of a newer version, one that was changed, one that is cut: reading it fails, in a
+    listing and alone.
+    """
+    place = shared_place(request, name, tmp_path)
+    writer = place.open()
+    writer.append(entry(sequence=1))
+    writer.close()
+    _spoil(place, name, request, before, after)
+    store = place.open()
+    reads: list[Callable[[], object]] = [
+        lambda: store.newest(NETWORK),
+        lambda: store.history(NETWORK),
+        lambda: store.records(),
+        lambda: store.append(entry(sequence=1, entry_id="another")),
+    ]
+    for read in reads:
+        with pytest.raises(StoreUnavailable, match=said):
+            read()
+    store.close()
 
 
 #: Targets: 1,100 are more than a page of any listing. All stores were tried with 10,000 once.
