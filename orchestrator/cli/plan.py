@@ -110,7 +110,7 @@ def command(
 
         prior, deployment, warning = earlier_deployment(call, rerun, call.options.steps)
         rows = tuple(row.step for row in prior.record.steps)
-        source = module_of_run(prior.record)
+        source = module_of_run(prior)
         run_options = replace(call.options, steps=call.options.steps or rows)
     else:
         deployment = load(call, InputPolicy.AVAILABLE if destroy else InputPolicy.REQUIRED)

@@ -5,6 +5,7 @@ What the commands have in common that start from an earlier run.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -71,20 +72,32 @@ def earlier_deployment(
 
 def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
     """
-    Apply the modules of another run; the exit code.
+    Apply the modules of another run, of this environment or of another one, whose operation store
+    may be another; the exit code.
     """
     from orchestrator import composition
     from orchestrator.app.commands.rerun import promote
+    from orchestrator.app.inspection.run_lookup import store_of_run
     from orchestrator.engine.workdir.snapshot import read_archived
+    from orchestrator.loading.catalog import store_locations
     from orchestrator.loading.reruns import promoted_deployment
     from orchestrator.loading.summary import load_summary
 
     project, selection = call.project, call.selection
     summary = load_summary(project, selection)
-    with composition.open_store(project, summary.operations if summary else None) as store:
+    others = [
+        place
+        for place in store_locations(project, summary.blueprint)
+        if place != summary.operations
+    ]
+    with ExitStack() as opened:
+        own, *rest = (
+            opened.enter_context(composition.open_store(project, place))
+            for place in (summary.operations, *others)
+        )
         prior, deployment = promoted_deployment(
             composition.run_files(project),
-            store,
+            store_of_run((own, *rest), run_id) or own,
             project,
             selection,
             summary,

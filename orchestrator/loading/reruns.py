@@ -14,8 +14,10 @@ from orchestrator.app.inspection.run_lookup import (
     run_to_retry,
 )
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Deployment
-from orchestrator.domain.recovery.rerun_rules import snapshot_blob
+from orchestrator.domain.record.run_record import RunRecord
+from orchestrator.domain.recovery.rerun_rules import module_blobs, snapshot_blob
 from orchestrator.domain.target import is_name
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem
 from orchestrator.loading.behaviour import FILE
 from orchestrator.loading.deployment import load_deployment
@@ -136,13 +138,24 @@ def promoted_deployment(
         blueprint=summary.blueprint,
         environment=None,
     )
-    check_promotable(store, prior.record, summary.graph.select(steps, exclude))
+    blobs = _blobs_of_modules(store, prior.record)
+    check_promotable(blobs, prior.record, summary.graph.select(steps, exclude))
     modules: dict[str, StoredModule] = {}
     for row in prior.record.steps:
         step = prior.deployment.steps.get(row.step)
-        archive = store.blob(snapshot_blob(row.module_digest)) if row.module_digest else None
+        archive = blobs.get(snapshot_blob(row.module_digest)) if row.module_digest else None
         if step is not None and archive is not None:
             module = stored_module(prior.deployment, step, project.project_dir)
             defaults = read_archived(archive, FILE)
             modules[row.step] = StoredModule(module, step.module_ref, defaults)
-    return prior, load_deployment(project, selection, stored_modules=modules)
+    promoted = load_deployment(project, selection, stored_modules=modules)
+    return replace(prior, modules=blobs), promoted
+
+
+def _blobs_of_modules(store: OperationStore, run: RunRecord) -> dict[str, bytes]:
+    """
+    The snapshots and lock files of a run that the store has, by the names of their blobs.
+    """
+    names = [name for row in run.steps for name in module_blobs(row)]
+    found = {name: store.blob(name) for name in dict.fromkeys(names)}
+    return {name: data for name, data in found.items() if data is not None}

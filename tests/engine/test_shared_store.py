@@ -363,6 +363,41 @@ def test_what_a_heartbeat_told_outlives_its_machine(jobs: Jobs, tmp_path: Path) 
     assert len(jobs.cloud.calls("create")) == 4
 
 
+def test_a_run_is_promoted_into_an_environment_with_another_store(jobs: Jobs) -> None:
+    """
+    Environments in buckets of their own: from an empty machine that lacks the modules, prod is made
+    from those of a run of dev, whose records lie elsewhere; what it used lies beside its own
+    records then, so that it can be rolled back to when dev is gone.
+    """
+    dev = jobs.backend
+    jobs.bucket = f"{jobs.bucket}-prod"
+    jobs.s3.make_bucket(jobs.bucket)
+    place = (dev, f"environments: {{dev: {{}}, prod: {{{jobs.backend}}}}}")
+    one, two, three = (jobs.machine(name, *place) for name in ("one", "two", "three"))
+    applied = one.ok("apply", "shop", "-e", "dev", "--yes", "--json").events[-1]["run_id"]
+    shutil.rmtree(one.root)
+    shutil.rmtree(two.root / "modules")
+    promoted = two.run("apply", "shop", "-e", "prod", "--from-run", applied, "--yes", "--json")
+    missing = two.run("rollback", "shop", "-e", "prod", "--to", applied, "--reason", "a test")
+    shutil.rmtree(two.root)
+    shutil.rmtree(three.root / "modules")
+    listed = {run["environment"] for run in three.ok("runs", "--json").document["runs"]}
+    gone = three.run("destroy", "shop", "-e", "dev", "--yes", "--confirm", "dev")
+    back = three.run(
+        *("rollback", "shop", "-e", "prod", "--to", promoted.events[-1]["run_id"]),
+        *("--unverified", "no checks", "--reason", "a test", "--yes", "--json"),
+    )
+
+    assert promoted.code == 0, promoted.said
+    assert len(jobs.cloud.calls("create")) == 6
+    assert (missing.code, "there is no run" in missing.said) == (4, True)
+    assert "runs --blueprint shop -e prod" in said(missing)
+    assert listed == {"dev", "prod"}
+    assert gone.code == 0, gone.said
+    assert back.code == 0, back.said
+    assert len(jobs.cloud.servers()) == 3
+
+
 def test_surgery_is_seen_and_settled_from_another_machine(jobs: Jobs, tmp_path: Path) -> None:
     """
     An adoption is under way on a machine: another one shows what is taken in since when, and is

@@ -24,7 +24,7 @@ from orchestrator.app.run.request import (
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
-from orchestrator.app.steps.preparation import ModuleSource, stored_snapshot
+from orchestrator.app.steps.preparation import ModuleSource, unpacked_snapshot
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.inputs import KEY_VARIABLE
 from orchestrator.domain.blueprint.stored_deployment import changed_secrets, key_id, known_secrets
@@ -34,9 +34,8 @@ from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import (
     Blocker,
     Skip,
-    lock_blob,
-    lock_file_blob,
     missing_snapshot,
+    module_blobs,
     promotion_blocker,
     retry_blocker,
     rollback_blocker,
@@ -120,15 +119,14 @@ def promote(
     The very modules of a run in another environment, with this environment's inputs. Returns
     the exit code.
     """
-    stored = _snapshots(services)
 
     def rule(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
-        blocker = promotion_blocker(earlier.record, step, stored)
+        blocker = promotion_blocker(earlier.record, step, earlier.modules)
         return blocker or (skip_finished(step, record) if request.unfinished else None)
 
     lineage = _lineage(services, request, "promotion", earlier.record.run_id)
     request = replace(request, lineage=lineage)
-    policy = ApplyPolicy(module_of_run(earlier.record), rule)
+    policy = ApplyPolicy(module_of_run(earlier), rule)
     return run(services, deployment, request, partial(work, policy=policy))
 
 
@@ -148,7 +146,7 @@ def _repeat(
         options=replace(request.options, steps=steps),
         lineage=_lineage(services, request, request.verb, earlier.record.run_id),
     )
-    policy = ApplyPolicy(module_of_run(earlier.record), rule)
+    policy = ApplyPolicy(module_of_run(earlier), rule)
 
     def carry_out(runner: StepRunner, selected: Sequence[str]) -> None:
         _check_secrets(request, runner, earlier)
@@ -179,20 +177,23 @@ def _lineage(services: Services, request: RunRequest, kind: str, run_id: str) ->
     return Lineage(kind=kind, from_run=run_id, reason=reason)
 
 
-def module_of_run(earlier: RunRecord) -> SourceOf:
+def module_of_run(earlier: PriorRun) -> SourceOf:
     """
     The snapshots and lock files of a run, from the store: never the module as it is now.
     """
-    rows: Mapping[str, StepRun] = {row.step: row for row in earlier.steps}
+    rows: Mapping[str, StepRun] = {row.step: row for row in earlier.record.steps}
+
+    def read(services: Services, name: str) -> bytes | None:
+        return earlier.modules.get(name) or services.store.blob(name)
 
     def source(steps: PreparedSteps, step: Step, _: OperationRecord | None) -> ModuleSource:
-        row, store = rows[step.name], steps.services.store
-        snapshot = stored_snapshot(steps.services, row.module_digest) if row.module_digest else None
-        if snapshot is None:
-            raise refusal([missing_snapshot(earlier, row)])
-        if row.lock_digest is not None:
-            return ModuleSource(snapshot, store.blob(lock_file_blob(row.lock_digest)))
-        return ModuleSource(snapshot, store.blob(lock_blob(row.target, snapshot.digest)))
+        row = rows[step.name]
+        snapshot, lock = module_blobs(row) or (None, None)
+        archive = read(steps.services, snapshot) if snapshot else None
+        if archive is None or row.module_digest is None:
+            raise refusal([missing_snapshot(earlier.record, row)])
+        unpacked = unpacked_snapshot(steps.services, row.module_digest, archive)
+        return ModuleSource(unpacked, read(steps.services, lock) if lock else None)
 
     return source
 

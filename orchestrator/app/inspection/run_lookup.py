@@ -5,7 +5,7 @@ Runs of the past, from this machine or from the operation store, and what they m
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -32,11 +32,13 @@ if TYPE_CHECKING:
 
 class PriorRun(Struct, frozen=True):
     """
-    An applying run of the past, and what it meant to do.
+    An applying run of the past, and what it meant to do. ``modules`` are blobs of its snapshots and
+    lock files, by name, where the run that comes from it has another operation store.
     """
 
     record: RunRecord
     deployment: StoredDeployment
+    modules: Mapping[str, bytes] = {}
 
 
 def find_run(files: RunFiles, store: OperationStore, run_id: str) -> RunRecord | None:
@@ -53,6 +55,23 @@ def find_run(files: RunFiles, store: OperationStore, run_id: str) -> RunRecord |
         return RunRecord.model_validate_json(stored)
     except ValueError as exc:
         raise StoreUnavailable(f"the stored record of run {run_id} cannot be read") from exc
+
+
+def store_of_run(stores: Iterable[OperationStore], run_id: str) -> OperationStore | None:
+    """
+    The first of the stores that has a run. StoreUnavailable where none of those that answer has it,
+    and one does not.
+    """
+    silent: StoreUnavailable | None = None
+    for store in stores:
+        try:
+            if store.blob(f"runs/{run_id}/run.json") is not None:
+                return store
+        except StoreUnavailable as exc:
+            silent = silent or exc
+    if silent is not None:
+        raise silent
+    return None
 
 
 def stored_evidence(store: OperationStore, run_id: str, step: str) -> dict[str, bytes]:
@@ -151,11 +170,11 @@ def read_prior_run(
         ) from exc
 
 
-def check_promotable(store: OperationStore, run: RunRecord, steps: Sequence[str]) -> None:
+def check_promotable(stored: Collection[str], run: RunRecord, steps: Sequence[str]) -> None:
     """
-    Refused, with all of them, where a step's module cannot be taken from the run.
+    Refused, with all of them, where a step's module cannot be taken from the run and the snapshots
+    that are ``stored``.
     """
-    stored = store.blobs("snapshots/")
     checks = (promotion_blocker(run, step, stored) for step in steps)
     blockers = [blocker for blocker in checks if blocker is not None]
     if blockers:

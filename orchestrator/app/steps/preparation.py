@@ -128,8 +128,13 @@ def stored_snapshot(services: Services, digest: str) -> Snapshot | None:
     The snapshot of this digest; None where the store does not have it.
     """
     archive = services.store.blob(snapshot_blob(digest))
-    if archive is None:
-        return None
+    return unpacked_snapshot(services, digest, archive) if archive is not None else None
+
+
+def unpacked_snapshot(services: Services, digest: str, archive: bytes) -> Snapshot:
+    """
+    The snapshot in an archive; StoreUnavailable where it is not the one of this digest.
+    """
     snapshot = services.workdirs.unpack(archive)
     if snapshot.digest != digest:
         raise StoreUnavailable(

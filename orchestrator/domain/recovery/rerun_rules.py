@@ -211,7 +211,9 @@ def run_identity_blocker(
     What forbids to come from a run: there is none of that id, or it is somebody else's.
     """
     if run is None:
-        return Blocker("unknown_run", f"there is no run {run_id}", "`orchestrator runs` lists them")
+        there = f"--blueprint {blueprint}" + (f" -e {environment}" if environment else "")
+        hint = f"`orchestrator runs {there}` lists them"
+        return Blocker("unknown_run", f"there is no run {run_id}", hint)
     if run.project != project:
         return Blocker(
             "foreign_record",
@@ -312,6 +314,18 @@ def _snapshot_blocker(run: RunRecord, row: StepRun, stored: Collection[str]) -> 
     if row.module_digest is not None and snapshot_blob(row.module_digest) in stored:
         return None
     return missing_snapshot(run, row)
+
+
+def module_blobs(row: StepRun) -> tuple[str, ...]:
+    """
+    The names of the blobs of a step's snapshot and lock file, as its run used them.
+    """
+    if row.module_digest is None:
+        return ()
+    lock = lock_blob(row.target, row.module_digest)
+    if row.lock_digest is not None:
+        lock = lock_file_blob(row.lock_digest)
+    return snapshot_blob(row.module_digest), lock
 
 
 def missing_snapshot(run: RunRecord, row: StepRun) -> Blocker:
