@@ -196,7 +196,7 @@ def outcome_text(step: StepRun) -> str:
         case StepStatus.DESTROYED | StepStatus.ABSENT:
             absence = step.absence
             gone = f"absence {absence.verdict} ({absence_text(absence)})" if absence else ""
-            return _join(done, gone, step.reason)
+            return _join(done, gone, step.reason if (step.reason or "") not in gone else None)
         case StepStatus.RETAINED | StepStatus.SKIPPED:
             kept = f"retained: {retained_text(step.retained)}" if step.retained else step.reason
             return _join(kept, done)

@@ -102,6 +102,27 @@ def test_a_refused_command_is_offered_only_with_what_accepts_it() -> None:
     assert any("--accept-changed-secret password" in item.command for item in accepted)
 
 
+def test_another_selection_that_accepts_a_refusal_takes_the_place_of_the_first() -> None:
+    """
+    With all other options, and without naming a step twice.
+    """
+    wider = ended(is_refused=True, accepting=("--step", "+server"))
+    (command,) = (x.command for x in after_run(wider, [failed()]) if " apply " in x.command)
+    assert shlex.split(command)[3:] == shlex.split(
+        "apply web -e prod --input-file in.yml --engine tofu --on-failure continue --step +server"
+    )
+
+
+def test_a_destroy_is_not_offered_after_a_refusal() -> None:
+    """
+    What was refused changed nothing: nothing is there that was not before.
+    """
+    resources = entry().resources.model_copy(update={"inventory": refs("aws_vpc.this vpc-1")})
+    item = failed(resources=resources)
+    found = after_run(ended(is_refused=True), [item], alive=[item])
+    assert not any(" destroy " in x.command for x in found)
+
+
 def test_while_another_run_is_going_on_the_same_command_waits() -> None:
     """
     A busy run offers to wait, and nothing that changes anything.

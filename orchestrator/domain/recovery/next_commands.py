@@ -104,12 +104,13 @@ class EndedCommand(Struct, frozen=True):
 
     def again(self, *options: str) -> str:
         """
-        The same command with the same selection and options.
+        The same command with the same selection and options; what accepts a refusal may be another
+        selection.
         """
         return command_line(
             self.blueprint,
             self.verb,
-            *self.selection,
+            *(() if "--step" in self.accepting else self.selection),
             *self.inputs,
             *self.engine,
             *self.own,
