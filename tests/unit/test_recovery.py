@@ -850,6 +850,19 @@ def diagnosed(
         (diagnosed("init", "Unsupported block type", at="main.tf:3"), "configuration"),
         (diagnosed("plan", "Reference to undeclared resource", at="main.tf:9"), "configuration"),
         (diagnosed("init", "was not found\nin any of the search locations"), "mirror"),
+        (
+            diagnosed(
+                "init",
+                "Failed to query available provider packages: could not connect to "
+                "registry.terraform.io: dial tcp: lookup registry.terraform.io: no such host",
+            ),
+            "reach that registry",
+        ),
+        (diagnosed("init", "Failed to get existing workspaces: no such host"), "state backend"),
+        (
+            diagnosed("surgery", 'resource address "x.y" does not exist in the\nconfiguration.'),
+            "an address that the module has",
+        ),
     ],
 )
 def test_a_hint_is_about_the_cause(fault: Fault, word: str) -> None:

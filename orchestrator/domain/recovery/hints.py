@@ -95,6 +95,17 @@ _PROVIDER = (
     "is the source of that provider right, and does its registry or mirror have such a version? "
     "Nothing was changed"
 )
+_UNREGISTERED = re.compile(
+    r"could not connect to (?!the backend)\S*registry|failed to (request discovery document|query"
+    r" available provider packages|install provider)",
+    re.IGNORECASE,
+)
+_REGISTRY = (
+    "can this machine reach that registry? If it must not, name a mirror in the CLI configuration "
+    "(TF_CLI_CONFIG_FILE). Nothing was changed"
+)
+_NOT_OF_MODULE = re.compile(r"does not exist in the configuration", re.IGNORECASE)
+_ADDRESS = "name an address that the module has. Nothing was changed"
 _UNDECRYPTED = re.compile(r"the state cannot be decrypted")
 _KEY = (
     "give the key that it was written with, by TF_ENCRYPTION or the module's encryption block; a "
@@ -140,11 +151,15 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
     crashed = CRASHED in text
     if crashed and not doubts:
         return _CRASHED
+    if _NOT_OF_MODULE.search(text):
+        return _ADDRESS
     if fault.phase in ("init", "plan"):
-        if _UNREACHED.search(text):
-            return _ROUTE
         if _NO_PROVIDER.search(text):
             return _PROVIDER
+        if _UNREGISTERED.search(text):
+            return _REGISTRY
+        if _UNREACHED.search(text):
+            return _ROUTE
         if any(d.at for d in errors):
             return _CONFIGURATION
     killed = fault.code in ("killed", "interrupted")
