@@ -33,7 +33,7 @@ from orchestrator.domain.values import replace
 
 _STATE_VERSION = 4
 #: What an engine warns of only because a root is called as a module.
-_OF_A_CHILD = frozenset({"Backend configuration ignored"})
+_OF_A_CHILD = frozenset({"Backend configuration ignored", "Redundant empty provider block"})
 
 
 class ProviderConfiguration(Struct, frozen=True):
