@@ -121,7 +121,7 @@ PARTS = {
     """,
     "over": """
         resource "terraform_data" "over" {
-          for_each = toset(try([tostring(var.value)], []))
+          for_each = toset(try(compact([tostring(var.value)]), []))
           input    = each.key
         }
     """,
