@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 _LAYOUT = "1"
+#: What says that writers raced here. A later layout writes something else there: nobody who knows
+#: only this one gets past it.
+_PROOF, _PROVEN = "conditional-writes", b"proven\n"
 #: Requests at once where many objects are read.
 _AT_ONCE = 16
 #: Tries to take a claim that changes while it is looked at.
@@ -94,9 +97,16 @@ class ObjectsStore:
         Write an object as large as a record and remove it. The first time ever that a store is
         used, it must stand the race: one that lets two writers win would lose entries.
         """
-        if self._get("conditional-writes") is None:
+        proof = self._get(_PROOF)
+        if proof is None:
             self.prove_conditional_writes()
-            self._put("conditional-writes", b"proven\n")
+            self._put(_PROOF, _PROVEN)
+        elif proof.data != _PROVEN:
+            raise StoreUnavailable(
+                f"{self._url}: of another layout than {_LAYOUT}, which this version knows",
+                hint="a newer version of orchestrator has written it: use that version or a newer "
+                "one",
+            )
         name = f"probes/{uuid.uuid4().hex}"
         self._put(name, bytes(64 * 1024))
         self._delete(name)

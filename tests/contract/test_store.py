@@ -601,6 +601,26 @@ def test_what_cannot_be_read_is_refused_and_nothing_is_written_after_it(
     store.close()
 
 
+@pytest.mark.parametrize("name", ["s3", "gs", "az"])
+def test_a_bucket_of_a_newer_layout_is_refused(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str
+) -> None:
+    """
+    Before anything is written there: the probe that comes before every mutation says so.
+    """
+    place = shared_place(request, name, tmp_path)
+    client = open_bucket(place.url, place.config, place.environ).client
+    client.put("1/acme/conditional-writes", b"layout 2\n")
+    store = place.open()
+
+    with pytest.raises(StoreUnavailable, match="another layout") as raised:
+        store.probe()
+
+    assert "newer version" in raised.value.hint
+    assert bytes(client.get("1/acme/conditional-writes").bytes()) == b"layout 2\n"
+    store.close()
+
+
 #: Targets: 1,100 are more than a page of any listing. All stores were tried with 10,000 once.
 MANY = {"memory": 10_000, "sqlite": 10_000, "postgres": 2_000}
 

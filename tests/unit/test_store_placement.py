@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.blueprint.store_location import StoreLocation
-from orchestrator.errors import StoreUnavailable
+from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.placement import StorePlacement, sqlite_records
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
@@ -116,6 +116,20 @@ def test_a_named_bucket_has_the_credentials_of_the_backend(project: ProjectOnDis
 
     assert same == StoreLocation("s3", "s3://records/x", {"bucket": "b", "profile": "ops"})
     assert other == StoreLocation("s3", "postgres://h/d")
+
+
+def test_a_store_may_be_named_by_a_variable(project: ProjectOnDisk) -> None:
+    """
+    Beside a backend that says nothing of one; without the variable the blueprint is invalid.
+    """
+    backend = "backend: {type: http, config: {address: 'https://h/x'}}\n"
+    project.blueprint(backend + 'operations: {url: "${env.RECORDS}"}\n' + STEPS)
+    with pytest.raises(Invalid, match="RECORDS is not set"):
+        project.load()
+
+    found = project.load(environ={"RECORDS": "s3://records/x"}).operations
+
+    assert found == StoreLocation("http", "s3://records/x")
 
 
 class Placed:
