@@ -99,17 +99,17 @@ def work(runner: StepRunner, selected: Sequence[str], *, policy: ApplyPolicy) ->
         runner.end_before_work(todo, failures | doubts)
         return
     missing = upstreams - set(support)
-    made: Mapping[str, EnginePlan] = {}
+    unchanged: Mapping[str, EnginePlan] = {}
     if not failures and not missing:
         reviewed = review(runner, todo, "apply", source=policy.source)
         if not reviewed.goes_on:
             return
-        made = unchanged_plans(
-            steps, todo, runner.options.plan, runner.session.directory, known=reviewed.composed
+        unchanged = unchanged_plans(
+            steps, todo, runner.options.plan, runner.session.directory, composed=reviewed.composed
         )
     unstarted = runner.work_on(
         graph.subset({*todo, *upstreams}),
-        partial(_apply_step, runner, policy, made),
+        partial(_apply_step, runner, policy, unchanged),
         done=support,
         missing=missing,
     )
@@ -149,7 +149,7 @@ def _check_all_settings(runner: StepRunner, steps: Sequence[str]) -> dict[str, O
     """
     The steps with a check that cannot be carried out, as far as that is known by now.
     """
-    found: dict[str, OrchestratorError] = {}
+    failures: dict[str, OrchestratorError] = {}
     for name in steps:
         step = runner.deployment.steps[name]
         with suppress(OrchestratorError):  # what comes from other steps is not known yet
@@ -157,25 +157,25 @@ def _check_all_settings(runner: StepRunner, steps: Sequence[str]) -> dict[str, O
             try:
                 check_settings(runner.services, runner.deployment, step, inputs)
             except Invalid as exc:
-                found[name] = exc
-    return found
+                failures[name] = exc
+    return failures
 
 
 def _check_all_certain(runner: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:
     """
     The steps of which a doubt or an unsaved provider state must be settled first.
     """
-    found: dict[str, OrchestratorError] = {}
+    failures: dict[str, OrchestratorError] = {}
     for step in steps:
         try:
             runner.check_certain(step)
         except InDoubt as exc:
-            found[step] = exc
-    return found
+            failures[step] = exc
+    return failures
 
 
 def _apply_step(
-    runner: StepRunner, policy: ApplyPolicy, made: Mapping[str, EnginePlan], name: str
+    runner: StepRunner, policy: ApplyPolicy, unchanged: Mapping[str, EnginePlan], name: str
 ) -> Outcome:
     """
     One step to its end, tried again as its ``retry`` allows; ``made`` are plans that are known to
@@ -195,7 +195,7 @@ def _apply_step(
             runner.options.plan,
             verb="apply",
             attempt=number,
-            engine_plan=made.get(name) if number == 1 else None,
+            engine_plan=unchanged.get(name) if number == 1 else None,
         ).run()
 
     done, attempts = with_retries(runner, name, attempt)

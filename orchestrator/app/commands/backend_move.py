@@ -65,16 +65,16 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
 
 def _move(runner: StepRunner, name: str) -> Outcome:
     steps, services = runner.steps, runner.services
-    known, wanted = steps.records.get(name), steps.roots[name]
-    if known is None or known.status in NOTHING_THERE:
+    record, wanted = steps.records.get(name), steps.roots[name]
+    if record is None or record.status in NOTHING_THERE:
         raise Refused(
             "nothing_there",
             f"{runner.deployment.target(name)} has no provider state to move: "
-            + (f"it is `{known.status}`" if known else "it was never applied"),
+            + (f"it is `{record.status}`" if record else "it was never applied"),
             hint="its next apply writes it where the blueprint says",
         )
-    applied = _applied(runner, known)
-    then = _as_applied(runner, applied, wanted, known)
+    applied = _applied(runner, record)
+    then = _as_applied(runner, applied, wanted, record)
     steps.prepare_elsewhere(then, recorded_source, moving=False)
     runner.settle(name)
     runner.check_saved(name)
@@ -91,8 +91,8 @@ def _move(runner: StepRunner, name: str) -> Outcome:
     result = move_to(runner, old, new, state, deployment=_stored_as_moved(runner, applied, wanted))
     if result.fault is not None:
         return runner.end_with_record(name, result)
-    said = f"its provider state is {new.work_dir.backend_type} {new.work_dir.location} now"
-    reason = f"{said}; {_what_a_plan_says(runner, name)}"
+    place = f"its provider state is {new.work_dir.backend_type} {new.work_dir.location} now"
+    reason = f"{place}; {_what_a_plan_says(runner, name)}"
     return runner.end_with_entry(name, result.record, reason=reason)
 
 
@@ -104,16 +104,16 @@ def _applied(runner: StepRunner, record: OperationRecord) -> StoredDeployment:
     digest = record.deployment or (own.deployment if own else None)
     text = runner.services.store.blob(deployment_blob(digest)) if digest else None
     try:
-        found = parse_deployment(text, digest) if text and digest else None
+        applied = parse_deployment(text, digest) if text and digest else None
     except UnreadableDeployment:
-        found = None
-    if found is None or _root(found, record.target.step) is None:
+        applied = None
+    if applied is None or _root(applied, record.target.step) is None:
         raise Refused(
             "not_kept",
             f"the operation store does not have what was applied: {record.target.target}",
             hint="set the backend back, apply, and move it then",
         )
-    return found
+    return applied
 
 
 def _as_applied(
@@ -132,8 +132,8 @@ def _as_applied(
     return replace(step, backend=root.backend, given={**runner.deployment.inputs, **then})
 
 
-def _root(found: StoredDeployment, name: str) -> Step | None:
-    step, hook = found.steps.get(step_of(name)), hook_of(name)
+def _root(applied: StoredDeployment, name: str) -> Step | None:
+    step, hook = applied.steps.get(step_of(name)), hook_of(name)
     if step is None or hook is None:
         return step
     action = step.compensate if hook[1] == "compensate" else step.before_destroy
@@ -155,8 +155,8 @@ def _stored_as_moved(runner: StepRunner, applied: StoredDeployment, step: Step) 
         moved = with_hook_steps(
             own, lambda root: replace(root, backend=backend) if root.name == step.name else root
         )
-    found = applied.model_copy(update={"steps": {**applied.steps, name: moved}})
-    text = found.to_json().encode()
+    deployment = applied.model_copy(update={"steps": {**applied.steps, name: moved}})
+    text = deployment.to_json().encode()
     digest = content_digest(text)
     store_once(services, deployment_blob(digest), text)
     return digest
@@ -221,17 +221,17 @@ def move_to(
     Refused where the new place holds another state, or belongs to another target. A local file at
     the old place is kept as evidence; what is in another backend is left there.
     """
-    services, known, name = runner.services, old.record, new.step.name
-    assert known is not None, "only what is recorded moves"
-    target, run_id = str(known.target.target), runner.session.run_id
-    held = pull(services, new.work_dir, runner.steps.evidence(name), "pull-new")
-    new.bindings.check_lineage(target, held)
+    services, record, name = runner.services, old.record, new.step.name
+    assert record is not None, "only what is recorded moves"
+    target, run_id = str(record.target.target), runner.session.run_id
+    before = pull(services, new.work_dir, runner.steps.evidence(name), "pull-new")
+    new.bindings.check_lineage(target, before)
     # A move that was killed has left its copy there.
-    if held.lineage and not same_content(held, state):
+    if before.lineage and not same_content(before, state):
         raise Refused(
             "unrecorded_state",
             f"{target}: there is a provider state at {new.work_dir.location} already, with "
-            f"{len(held.objects)} objects and lineage {held.lineage}",
+            f"{len(before.objects)} objects and lineage {before.lineage}",
             hint="name another place in the blueprint, or look whose that state is",
         )
     where = f"{new.work_dir.backend_type} {new.work_dir.location}"
@@ -243,13 +243,13 @@ def move_to(
     copy = evidence / "moved.tfstate"
     services.files.write(copy, state.raw.decode())
     marker = mark(
-        known,
-        EntryFacts(run_id=run_id, attempt=attempt, provider_state=known.provider_state),
+        record,
+        EntryFacts(run_id=run_id, attempt=attempt, provider_state=record.provider_state),
         state,
         services.stamp(),
         command="push",
         planned=(),
-        doubts=known.resources.in_doubt,
+        doubts=record.resources.in_doubt,
     )
     spec = call_spec(services, new.work_dir, evidence, "apply", delete_after=(copy,))
     mutation = Mutation(
@@ -260,14 +260,14 @@ def move_to(
             new,
             lambda: Push(copy, runner.options.plan.lock_timeout),
             spec,
-            before=held,
+            before=before,
             observe=ignore_message,
         ),
         partial(_conclude, runner, old, new, state, deployment),
         spec,
     )
     try:
-        outcome, found = mutate(runner.session, mutation)
+        outcome, written = mutate(runner.session, mutation)
     finally:
         copy.unlink(missing_ok=True)
     runner.steps.update(name, outcome)
@@ -275,7 +275,7 @@ def move_to(
     fault = last.error if last else None
     if fault is None:
         _keep_old(runner, old)
-    return StepResult(record=outcome, state=found.state, mutated=False, fault=fault)
+    return StepResult(record=outcome, state=written.state, mutated=False, fault=fault)
 
 
 def _conclude(
@@ -287,19 +287,19 @@ def _conclude(
     marker: OperationRecord,
     evidence: MutationEvidence,
 ) -> OperationRecord:
-    known, stamp, found = old.record, runner.services.stamp(), evidence.state
-    assert known is not None, "only what is recorded moves"
-    if evidence.exit_code != 0 or found is None or not same_content(found, state):
+    record, stamp, written = old.record, runner.services.stamp(), evidence.state
+    assert record is not None, "only what is recorded moves"
+    if evidence.exit_code != 0 or written is None or not same_content(written, state):
         # The old place is as it was, and the record bound to it.
-        return surgery_ended(marker, known, replace(evidence, state=state), stamp)
+        return surgery_ended(marker, record, replace(evidence, state=state), stamp)
     bound = ProviderState(
         backend=new.work_dir.backend_type,
         location=new.work_dir.location,
         workspace=runner.services.workspace,
-        lineage=found.lineage,
-        serial=found.serial,
+        lineage=written.lineage,
+        serial=written.serial,
     )
-    there = known.model_copy(update={"provider_state": bound, "deployment": deployment})
+    there = record.model_copy(update={"provider_state": bound, "deployment": deployment})
     return surgery_ended(marker, there, evidence, stamp)
 
 
@@ -313,5 +313,5 @@ def _keep_old(runner: StepRunner, old: PreparedStep) -> None:
             step=name,
         )
         return
-    kept = services.workdirs.set_aside(file, runner.steps.evidence(name))
-    services.note(f"the former state file is kept as {kept}", step=name)
+    backup = services.workdirs.set_aside(file, runner.steps.evidence(name))
+    services.note(f"the former state file is kept as {backup}", step=name)

@@ -67,8 +67,8 @@ def destroy(services: Services, deployment: Deployment, request: DestroyRequest)
     """
     if deployment.protected and request.options.confirm != deployment.environment:
         steps = select_steps(deployment, request.options, request.verb)
-        known = services.store.records(deployment.blueprint, deployment.environment)
-        doomed = [record for record in known if record.target.step in steps]
+        records = services.store.records(deployment.blueprint, deployment.environment)
+        doomed = [record for record in records if record.target.step in steps]
         check_protected(services, deployment, doomed, confirmed=request.options.confirm)
     return run(services, deployment, request, partial(_work, request))
 
@@ -79,49 +79,49 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     if any(hook_of(name) for name in selected):
         destroy_hook_resources(runner, selected)
         return
-    skipped = request.skip_before_destroy is not None
-    plan = teardown(deployment, steps.records, selected, skip_before_destroy=skipped)
-    kept = plan.skipped
+    skip_hook = request.skip_before_destroy is not None
+    plan = teardown(deployment, steps.records, selected, skip_before_destroy=skip_hook)
+    skipped = plan.skipped
     _check_not_retained(runner, request)
-    statuses = {name: known.status for name, known in steps.records.items() if known}
-    going = [step for step in selected if step not in kept]
+    statuses = {name: item.status for name, item in steps.records.items() if item}
+    going = [step for step in selected if step not in skipped]
     check_dependents(applied_graph(deployment.graph, steps.records), going, statuses)
-    held = [record for step in going if (record := steps.records.get(step)) is not None]
-    check_protected(runner.services, deployment, held, confirmed=runner.options.confirm)
+    selected_records = [record for step in going if (record := steps.records.get(step)) is not None]
+    check_protected(runner.services, deployment, selected_records, confirmed=runner.options.confirm)
     check_orphans(runner, going)
     check_adopted_records(steps.records, plan.todo, accepted=runner.options.plan.accept_adopted)
-    doomed = [known for name in plan.todo if (known := steps.records.get(name)) is not None]
+    doomed = [record for name in plan.todo if (record := steps.records.get(name)) is not None]
     check_policy_of_destroy(runner.session, doomed, override=runner.options.plan.override_policy)
     check_unavailable(
         steps,
         plan.todo,
         request.options.unavailable_secrets,
-        before_destroy=not skipped,
+        before_destroy=not skip_hook,
     )
-    unsettled = [step for step in kept if steps.status(step) is Status.RUNNING]
+    unsettled = [step for step in skipped if steps.status(step) is Status.RUNNING]
     failures = _prepare(runner, plan, (*plan.todo, *unsettled)) | runner.settle_all()
     fresh = [] if failures else [s for s in going if steps.status(s) is None]
-    unfit = {} if failures else _not_retainable(runner, kept)
+    unfit = {} if failures else _not_retainable(runner, skipped)
     # Where a state turns out to hold what nobody recorded, nothing is destroyed: the step may need
     # what would go before it.
     foreign = {} if failures else check_gone_steps(steps, going)
     reported = (*plan.todo, *fresh, *failures, *unfit, *foreign)
-    _report_skipped(runner, selected, kept, reported)
+    _report_skipped(runner, selected, skipped, reported)
     if failures:
         runner.end_before_work([*plan.todo, *(s for s in failures if s in unsettled)], failures)
         return
     for step, exc in unfit.items():
         runner.end_with_error(step, exc, attempts=0)
-    found = {step: _confirm_absent(runner, step) for step in fresh}
-    foreign |= {step: error for step, error in found.items() if error is not None}
+    errors = {step: _confirm_absent(runner, step) for step in fresh}
+    foreign |= {step: error for step, error in errors.items() if error is not None}
     if foreign:
         runner.end_before_work([*plan.todo, *foreign], foreign)
         return
-    _note_retained(runner, kept)
-    retain_declared(runner, kept)
-    follow_declared(runner, kept)
-    left = [step for step in plan.todo if not _settled_away(runner, step)]
-    plan = teardown(deployment, steps.records, left, skip_before_destroy=skipped)
+    _note_retained(runner, skipped)
+    retain_declared(runner, skipped)
+    follow_declared(runner, skipped)
+    remaining = [step for step in plan.todo if not _settled_away(runner, step)]
+    plan = teardown(deployment, steps.records, remaining, skip_before_destroy=skip_hook)
     inputs, lacking = _recorded_inputs(runner, _by_engine(plan))
     lacking = lacking or before_destroy_failures(request, runner, _by_engine(plan))
     lacking = lacking or _state_refusals(runner, _by_engine(plan))
@@ -130,7 +130,7 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
         return
     _note_owned_steps(runner, plan)
     note_before_destroy(request, runner, _by_engine(plan))
-    if not review(runner, left, "destroy").goes_on:
+    if not review(runner, remaining, "destroy").goes_on:
         return
     runner.work_on(plan.order, partial(_destroy_step, request, runner, plan, inputs))
     note_orphans(runner)
@@ -140,13 +140,15 @@ def _check_not_retained(runner: StepRunner, request: DestroyRequest) -> None:
     """
     Refused where a step that is retained was asked for by its name.
     """
-    held = [name for name in request.options.steps if runner.steps.status(name) is Status.RETAINED]
-    if held:
-        options = [word for name in held for word in ("--step", name)]
+    retained_steps = [
+        name for name in request.options.steps if runner.steps.status(name) is Status.RETAINED
+    ]
+    if retained_steps:
+        options = [word for name in retained_steps for word in ("--step", name)]
         release = command_line(runner.deployment, "release", *options, "--reason", "WHY")
         raise Refused(
             "retained",
-            f"retained, and so not destroyed: {', '.join(held)}",
+            f"retained, and so not destroyed: {', '.join(retained_steps)}",
             hint=f"release it first: {release}",
         )
 
@@ -225,28 +227,28 @@ def _note_owned_steps(runner: StepRunner, plan: Teardown) -> None:
         )
 
 
-def _not_retainable(runner: StepRunner, kept: Collection[str]) -> dict[str, OrchestratorError]:
+def _not_retainable(runner: StepRunner, skipped: Collection[str]) -> dict[str, OrchestratorError]:
     """
     What is declared to be retained and is not ok: neither destroyed nor retained.
     """
-    found: dict[str, OrchestratorError] = {}
-    for name in kept:
+    failures: dict[str, OrchestratorError] = {}
+    for name in skipped:
         status = runner.steps.status(name)
         if runner.deployment.steps[name].retain is not None and status not in READY:
-            found[name] = Refused(
+            failures[name] = Refused(
                 "not_ok",
                 f"{name} is to be retained, but it is {status}: only what is ok can be",
                 hint="apply it first, or take `retain` out of the blueprint to destroy it",
             )
-    return found
+    return failures
 
 
-def _note_retained(runner: StepRunner, kept: Mapping[str, str]) -> None:
+def _note_retained(runner: StepRunner, skipped: Mapping[str, str]) -> None:
     """
     Say, before anything is destroyed, what stays for something that is retained, and which reviews
     are overdue.
     """
-    for step, why in kept.items():
+    for step, why in skipped.items():
         if retention(runner.deployment.steps[step].retain, runner.steps.records.get(step)) is None:
             runner.services.note(
                 f"stays: {why}",
@@ -254,7 +256,7 @@ def _note_retained(runner: StepRunner, kept: Mapping[str, str]) -> None:
                 level="warning",
                 step=step,
             )
-    note_overdue_reviews(runner, kept)
+    note_overdue_reviews(runner, skipped)
 
 
 def _confirm_absent(runner: StepRunner, name: str) -> OrchestratorError | None:
@@ -294,24 +296,26 @@ def _confirm_absent(runner: StepRunner, name: str) -> OrchestratorError | None:
 
 
 def _report_skipped(
-    runner: StepRunner, selected: Sequence[str], kept: Mapping[str, str], todo: Sequence[str]
+    runner: StepRunner, selected: Sequence[str], skipped: Mapping[str, str], todo: Sequence[str]
 ) -> None:
     for step in selected:
         if step in todo:
             continue
         status = runner.steps.status(step)
-        reason = kept.get(step) or (f"already {status}" if status else "never applied")
-        known = runner.steps.records.get(step)
-        if known is not None and is_unmade(known):
+        reason = skipped.get(step) or (f"already {status}" if status else "never applied")
+        record = runner.steps.records.get(step)
+        if record is not None and is_unmade(record):
             # Nothing is wanted of it any more, so that its failed apply is not an error any more.
-            withdrawn = observed(known, {"last_attempt": None}, runner.services.stamp())
+            withdrawn = observed(record, {"last_attempt": None}, runner.services.stamp())
             runner.steps.update(step, record_entry(runner.services, withdrawn))
-        held = retention(runner.deployment.steps[step].retain, known) if step in kept else None
+        retained = (
+            retention(runner.deployment.steps[step].retain, record) if step in skipped else None
+        )
         runner.end_skipped(
             step,
             reason,
-            retained=held and redacted(held, runner.services.masker),
-            absence=known.absence if known else None,
+            retained=retained and redacted(retained, runner.services.masker),
+            absence=record.absence if record else None,
         )
 
 
@@ -336,8 +340,8 @@ def _destroy_step(
     runner.check_saved(name)  # it may know objects that nothing else does
     if name in plan.removed_with:
         runner.row(name, blocked_by=())
-        asked = plan.removed_with[name] in plan.todo
-        result, attempts = OwnedStep(runner, name, asked=asked).run(), 1
+        is_approved = plan.removed_with[name] in plan.todo
+        result, attempts = OwnedStep(runner, name, is_approved=is_approved).run(), 1
         runner.steps.update(name, result.record, result.state)
     else:
         attempt = partial(_run_pipeline, request, runner, name, inputs[name])

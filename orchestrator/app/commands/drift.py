@@ -113,13 +113,15 @@ class _Looker:
                 }
             )
         changed = (plan.shown.changes or PlanChanges()).drift
-        left = remaining_drift(changed, self.deployment.drift_rules, services.clock.now().date())
-        known = {item.address for item in left}
+        remaining = remaining_drift(
+            changed, self.deployment.drift_rules, services.clock.now().date()
+        )
+        addresses = {item.address for item in remaining}
         return row.model_copy(
             update={
-                "status": "drifted" if left else "same",
-                "resources": left,
-                "accepted": tuple(c.address for c in changed if c.address not in known),
+                "status": "drifted" if remaining else "same",
+                "resources": remaining,
+                "accepted": tuple(c.address for c in changed if c.address not in addresses),
             }
         )
 

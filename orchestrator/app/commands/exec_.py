@@ -185,10 +185,10 @@ def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledSt
         dict.fromkeys(filter(None, map(steps.values.recorded_text, _since_complete(history))))
     )
     unknown = [_not_at_hand(steps, prepared, text) for text in documents]
-    found = mask_by_digest(services, state, {name for names in unknown for name in names})
+    masked = mask_by_digest(services, state, {name for names in unknown for name in names})
     steps.learn_secrets(prepared.record, state)
     missing = (
-        {origin for name, origin in unknown[0].items() if name not in found} if unknown else ()
+        {origin for name, origin in unknown[0].items() if name not in masked} if unknown else ()
     )
     if missing:
         raise Refused(
@@ -217,5 +217,5 @@ def _not_at_hand(steps: PreparedSteps, prepared: PreparedStep, text: str) -> Map
     The digests in a document of recorded inputs that belong to no secret of today, each with the
     name of the secret. What is at hand is masked from here on.
     """
-    found = read_recorded_inputs(text, partial(steps.values.secret_at_hand, prepared.step))
-    return found.other_secrets(found.values, steps.services.key)
+    recorded = read_recorded_inputs(text, partial(steps.values.secret_at_hand, prepared.step))
+    return recorded.other_secrets(recorded.values, steps.services.key)

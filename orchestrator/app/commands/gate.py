@@ -91,7 +91,7 @@ def gate(
     that decides which rules still accept some.
     """
     plan = planned if isinstance(planned, PlanDocument) else None
-    found = _drift(plan, deployment.drift_rules, drift_on) if plan and drift_on else ()
+    drift = _drift(plan, deployment.drift_rules, drift_on) if plan and drift_on else ()
     reasons = [*_of_state(deployment, status, allowed), *_of_plan(deployment, planned)]
     reasons += [
         GateReason(
@@ -102,7 +102,7 @@ def gate(
             + ", ".join(change.address for change in item.resources),
             remedy=f"{command_line(deployment, 'apply', '--step', item.step)} sets it back",
         )
-        for item in found
+        for item in drift
     ]
     return GateDocument.of_reasons(
         reasons,
@@ -111,7 +111,7 @@ def gate(
         environment=status.environment,
         plan=plan,
         policy=plan.policy if plan else (),
-        drift=found,
+        drift=drift,
     )
 
 
@@ -201,7 +201,7 @@ _DEFERRED = "plan again once what it waits for is applied"
 def _drift(plan: PlanDocument, rules: Iterable[DriftRule], today: date) -> tuple[StepDrift, ...]:
     rows = {step.step: remaining_drift(step.drift, rules, today) for step in plan.steps}
     return tuple(
-        StepDrift.model_validate({"step": step, "resources": found})
-        for step, found in rows.items()
-        if found
+        StepDrift.model_validate({"step": step, "resources": changes})
+        for step, changes in rows.items()
+        if changes
     )

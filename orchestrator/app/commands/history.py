@@ -43,9 +43,9 @@ def history_of(reader: ReadContext, target: Target) -> HistoryDocument:
     """
     entries = reader.store.history(target)
     if not entries:
-        known = ", ".join(str(record.target.target) for record in reader.store.records())
+        targets = ", ".join(str(record.target.target) for record in reader.store.records())
         raise Invalid(
-            [Problem(f"there is no record of {target}", hint=f"recorded are: {known or 'none'}")]
+            [Problem(f"there is no record of {target}", hint=f"recorded are: {targets or 'none'}")]
         )
     return HistoryDocument(
         project=entries[0].project,
@@ -69,8 +69,8 @@ def newest_runs(
     The newest runs, of this machine and of all stores; at most ``limit``.
     """
     lines: list[RunLine] = []
-    known = [(run_id, reader) for reader in readers for run_id in reader.run_ids()]
-    readers_by_run = dict(reversed(known))
+    pairs = [(run_id, reader) for reader in readers for run_id in reader.run_ids()]
+    readers_by_run = dict(reversed(pairs))
     for run_id in sorted(readers_by_run, reverse=True):
         reader = readers_by_run[run_id]
         run = find_run(reader.files, reader.store, run_id)
@@ -149,11 +149,11 @@ def _attempts(reader: ReadContext, run_id: str, step: str) -> list[AttemptEviden
         if int(number) not in here:
             stored.setdefault(int(number), []).append(EvidenceFile(name=inside, size=len(data)))
     place = f"{reader.store.url}: {evidence_blob(run_id, step)}"
-    found = [
+    in_store = [
         AttemptEvidence(step=step, number=number, directory=place, files=tuple(files))
         for number, files in stored.items()
     ]
-    return sorted([*local, *found], key=lambda item: item.number)
+    return sorted([*local, *in_store], key=lambda item: item.number)
 
 
 def step_logs(readers: Sequence[ReadContext], run_id: str, step: str) -> dict[str, str]:

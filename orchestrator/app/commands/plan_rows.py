@@ -78,15 +78,15 @@ class PlanRows:
         could not read may be what an ``unapplied`` upstream makes: only then can that be told.
         """
         if unapplied and _is_unread(exc):
-            said = self._services.masker.mask(exc.message)
-            reason = f"cannot be planned before {', '.join(unapplied)}: {said}"
+            message = self._services.masker.mask(exc.message)
+            reason = f"cannot be planned before {', '.join(unapplied)}: {message}"
             self.defer(name, reason, unapplied)
             return
         self.codes.append(exc.exit_code)
         row = self._row(name, "failed", method=method)
         error = plan_fault(self._services, exc)
-        found = {"error": error, "reason": exc.hint or None, "diagnostics": diagnostics_of(exc)}
-        self._put((row.with_plan(plan) if plan else row).model_copy(update=found))
+        update = {"error": error, "reason": exc.hint or None, "diagnostics": diagnostics_of(exc)}
+        self._put((row.with_plan(plan) if plan else row).model_copy(update=update))
 
     def forget(self, name: str, parent: str) -> None:
         """
@@ -169,5 +169,5 @@ def _is_unread(exc: OrchestratorError) -> bool:
     """
     if not isinstance(exc, EngineFailed) or exc.phase != "plan":
         return False
-    errors = [found for found in diagnostics_of(exc) if found.severity == "error"]
-    return bool(errors) and all(is_data_source(found.address or "") for found in errors)
+    errors = [diagnostic for diagnostic in diagnostics_of(exc) if diagnostic.severity == "error"]
+    return bool(errors) and all(is_data_source(diagnostic.address or "") for diagnostic in errors)

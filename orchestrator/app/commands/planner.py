@@ -118,11 +118,11 @@ class Planner:
             ),
             orphaned=() if request.options.orphaned else self._orphaned(),
         )
-        found = [*self._violations(rows), *rego_violations(self.services, deployment, document)]
+        breaches = [*self._violations(rows), *rego_violations(self.services, deployment, document)]
         document = document.model_copy(
-            update={"policy": tuple(redacted(item, self.services.masker) for item in found)}
+            update={"policy": tuple(redacted(item, self.services.masker) for item in breaches)}
         )
-        if any(item.verdict == "fail" for item in found):
+        if any(item.verdict == "fail" for item in breaches):
             codes.append(Refused.exit_code)
         if request.detailed_exitcode and document.verdict != "no_changes":
             codes.append(2)
@@ -200,15 +200,15 @@ class Planner:
         What an approval keeps of the plan of a step.
         """
         assert row.status != "failed", "what failed is not approved"
-        found = self._approved.get(row.step, ApprovedStep(step=row.step, status=row.status))
-        return found.model_copy(update={"status": row.status})
+        approved = self._approved.get(row.step, ApprovedStep(step=row.step, status=row.status))
+        return approved.model_copy(update={"status": row.status})
 
     def _violations(self, rows: Sequence[PlannedStep]) -> Iterator[Violation]:
         """
         What the policy of the blueprint forbids of the plan.
         """
         contents = [(row.step, self._contents.get(row.step)) for row in rows]
-        steps = [(step, found.objects, found.regions) for step, found in contents if found]
+        steps = [(step, content.objects, content.regions) for step, content in contents if content]
         return violations_of_steps(self.deployment.policy, steps)
 
     def _work(self, name: str) -> Outcome:

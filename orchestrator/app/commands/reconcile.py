@@ -155,11 +155,11 @@ def _reconcile_step(request: ReconcileRequest, runner: StepRunner, name: str) ->
     if requested is not None and requested.fault is not None:
         return runner.end_with_record(name, requested.step_result)
     if record.status in NOTHING_THERE:
-        found = verify_destroyed(runner, name, record) if request.verify_destroyed else None
-        if found is None:
+        outcome = verify_destroyed(runner, name, record) if request.verify_destroyed else None
+        if outcome is None:
             runner.end_settled(name)
             return Outcome(ready=True)
-        entry = record_entry(services, found)
+        entry = record_entry(services, outcome)
     else:
         entry = record_entry(services, _evidence(request, runner, name, prepared, record))
         drop_saved_states(services, entry)

@@ -60,22 +60,22 @@ def recover(
     rows = tuple(_step(inspection, item) for item in advised)
     waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
     verified = _last_verified(inspection.history.runs)
-    left = orphaned_targets(summary, inspection.records)
+    orphaned = orphaned_targets(summary, inspection.records)
     beyond = (
         *about_all(summary, advised, waiting=waiting),
         *after_children(summary, summary.graph.order, inspection.records),
-        *about_orphans(summary, left, inspection.records),
+        *about_orphans(summary, orphaned, inspection.records),
     )
     return RecoveryDocument(
         project=reader.project,
         blueprint=summary.blueprint,
         environment=summary.environment,
-        verdict=_verdict(inspection, listed, left),
+        verdict=_verdict(inspection, listed, orphaned),
         selected=() if steps is None else tuple(listed),
         steps=rows,
         last_verified_run=verified.run_id if verified else None,
         manual_gap=None if verified else _gap(summary, inspection.history.runs),
-        orphaned=left,
+        orphaned=orphaned,
         next=(
             *(about_unrecorded(summary) if inspection.unrecorded else ()),
             *about_unadopted(summary, advised),
@@ -129,18 +129,18 @@ def _hint(context: RecoveryContext, fault: Fault) -> str | None:
 
 def _evidence(inspection: Inspection, context: RecoveryContext) -> StepEvidence:
     record, facts, step = context.record, context.facts, context.step
-    found = record.resources if record else None
+    resources = record.resources if record else None
     signs = inspection.signs.get(step)
     lease = signs.lease if signs else None
     return StepEvidence(
         command=(record.active_command or record.failed_command) if record else None,
         error=record.error if record else None,
         in_doubt=tuple(_uncertain(record)) if record else (),
-        journal=found.journal if found else None,
+        journal=resources.journal if resources else None,
         objects=len(record.live_objects) if record else 0,
-        tainted=found.tainted if found else (),
-        failed=found.failed if found else (),
-        not_attempted=found.not_attempted if found else (),
+        tainted=resources.tainted if resources else (),
+        failed=resources.failed if resources else (),
+        not_attempted=resources.not_attempted if resources else (),
         last_attempt=record.last_attempt if record else None,
         last_run=_last_run(inspection, step),
         lock=facts.lock,
@@ -193,10 +193,10 @@ def _uncertain(record: OperationRecord) -> Iterator[ObjectInDoubt]:
 
 
 def _last_run(inspection: Inspection, step: str) -> LastRun | None:
-    found = inspection.history.finding(step)
-    if found is None:
+    last = inspection.history.finding(step)
+    if last is None:
         return None
-    run, row = found
+    run, row = last
     return LastRun(
         run_id=run.run_id,
         command=run.command,
@@ -220,18 +220,18 @@ def _gap(summary: BlueprintSummary, runs: Sequence[RunRecord]) -> ManualGap:
     where = f"{summary.blueprint}/{summary.environment}"
     newest = next((run for run in runs if _ended_ok(run)), None)
     if newest is None:
-        said = (
+        message = (
             f"no run of {where} is known that ended ok: there is nothing to roll back to, and a "
             "person decides whether to go on or to take it down"
         )
-        return ManualGap(code="no_run", message=said)
+        return ManualGap(code="no_run", message=message)
     steps = _unverified(newest)
     named = ", ".join(steps[:3]) + (f" and {len(steps) - 3} more" if len(steps) > 3 else "")
-    said = (
+    message = (
         f"no run of {where} is known to be verified: in {newest.run_id}, the newest that ended ok, "
         f"no check vouches for {named}; a person must know that it was good"
     )
-    return ManualGap(code="unverified", message=said, steps=steps)
+    return ManualGap(code="unverified", message=message, steps=steps)
 
 
 def _ended_ok(run: RunRecord) -> bool:

@@ -213,12 +213,12 @@ def _check_secrets(request: RerunRequest, runner: StepRunner, earlier: PriorRun)
     key, run_id = runner.services.key, earlier.record.run_id
     changed = changed_secrets(earlier.deployment, runner.deployment, key)
     accepted = set(request.accept_changed_secret)
-    known = known_secrets(earlier.deployment, runner.deployment)
+    names = known_secrets(earlier.deployment, runner.deployment)
     problems = []
     for name in sorted(accepted - set(changed)):
         why, hint = f"it is that of run {run_id}", f"changed: {', '.join(changed) or 'none'}"
-        if name not in known:
-            why, hint = f"run {run_id} had no such secret", did_you_mean(name, known)
+        if name not in names:
+            why, hint = f"run {run_id} had no such secret", did_you_mean(name, names)
         problems.append(Problem(f"--accept-changed-secret {name}: {why}", hint=hint))
     if problems:
         raise Invalid(problems)

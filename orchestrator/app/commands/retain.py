@@ -50,9 +50,9 @@ def retain_declared(runner: StepRunner, steps: Collection[str]) -> None:
     """
     for name in steps:
         declared = retention(runner.deployment.steps[name].retain, None)
-        known = runner.steps.records.get(name)
-        if declared is not None and known is not None and known.status is Status.OK:
-            _keep(runner, name, known, declared, declared=True)
+        record = runner.steps.records.get(name)
+        if declared is not None and record is not None and record.status is Status.OK:
+            _keep(runner, name, record, declared, declared=True)
 
 
 def follow_declared(runner: StepRunner, steps: Iterable[str]) -> None:
@@ -62,26 +62,27 @@ def follow_declared(runner: StepRunner, steps: Iterable[str]) -> None:
     other difference is told. Nothing but `release` lets go.
     """
     for name in steps:
-        known = runner.steps.records.get(name)
-        held = known.retained if known and known.status is Status.RETAINED else None
+        record = runner.steps.records.get(name)
+        current = record.retained if record and record.status is Status.RETAINED else None
         declared = retention(runner.deployment.steps[name].retain, None)
-        if known is None or held is None or (declared and same_words(held, declared)):
+        if record is None or current is None or (declared and same_words(current, declared)):
             continue
         if declared is not None and (
-            known.retained_as_declared or declared.review_by > held.review_by
+            record.retained_as_declared or declared.review_by > current.review_by
         ):
-            _keep(runner, name, known, declared, declared=True)
+            _keep(runner, name, record, declared, declared=True)
             runner.services.note(
-                f"retained as the blueprint says now: {_said(declared)}", step=name
+                f"retained as the blueprint says now: {_retention_text(declared)}", step=name
             )
         elif declared is not None:
             runner.services.note(
-                f"retained: {_said(held)}; the blueprint says: {_said(declared)}",
+                f"retained: {_retention_text(current)}; "
+                f"the blueprint says: {_retention_text(declared)}",
                 hint=f"a person has said the first; to change it: {_again(runner, name)}",
                 level="warning",
                 step=name,
             )
-        elif known.retained_as_declared:
+        elif record.retained_as_declared:
             release_it = command_line(
                 runner.deployment, "release", "--step", name, "--reason", "WHY"
             )
@@ -93,8 +94,8 @@ def follow_declared(runner: StepRunner, steps: Iterable[str]) -> None:
             )
 
 
-def _said(held: Retention) -> str:
-    return f"{held.reason} ({held.owner}, review by {held.review_by})"
+def _retention_text(item: Retention) -> str:
+    return f"{item.reason} ({item.owner}, review by {item.review_by})"
 
 
 def note_overdue_reviews(runner: StepRunner, steps: Collection[str]) -> None:
@@ -103,10 +104,10 @@ def note_overdue_reviews(runner: StepRunner, steps: Collection[str]) -> None:
     """
     today = runner.services.clock.now().date()
     for name in steps:
-        held = retention(runner.deployment.steps[name].retain, runner.steps.records.get(name))
-        if held is not None and is_overdue(held, today):
+        current = retention(runner.deployment.steps[name].retain, runner.steps.records.get(name))
+        if current is not None and is_overdue(current, today):
             runner.services.note(
-                f"its review was due on {held.review_by} ({held.owner})",
+                f"its review was due on {current.review_by} ({current.owner})",
                 hint=f"keep it with a new date: {_again(runner, name)}",
                 level="warning",
                 step=name,
@@ -159,14 +160,14 @@ def _record(runner: StepRunner, name: str) -> OperationRecord:
 def _keep(
     runner: StepRunner,
     name: str,
-    known: OperationRecord,
+    record: OperationRecord,
     wanted: Retention,
     *,
     declared: bool = False,
 ) -> OperationRecord:
     stamp, run_id = runner.services.stamp(), runner.session.run_id
     entry = record_entry(
-        runner.services, retained(known, wanted, stamp, run_id=run_id, declared=declared)
+        runner.services, retained(record, wanted, stamp, run_id=run_id, declared=declared)
     )
     runner.steps.update(name, entry)
     return entry
@@ -179,8 +180,8 @@ def _release(runner: StepRunner, selected: Sequence[str]) -> None:
     )
 
     def release_step(name: str) -> Outcome:
-        known, stamp = _record(runner, name), runner.services.stamp()
-        entry = released(known, stamp, run_id=runner.session.run_id)
+        record, stamp = _record(runner, name), runner.services.stamp()
+        entry = released(record, stamp, run_id=runner.session.run_id)
         entry = record_entry(runner.services, entry)
         runner.steps.update(name, entry)
         runner.end(name, StepStatus.OK, changed=True, sequence=entry.sequence, reason="released")
@@ -214,7 +215,9 @@ def _check(
 ) -> None:
     odd = {s: runner.steps.status(s) for s in selected if runner.steps.status(s) not in allowed}
     if odd:
-        said = ", ".join(f"{name} is {status or 'never applied'}" for name, status in odd.items())
+        states = ", ".join(f"{name} is {status or 'never applied'}" for name, status in odd.items())
         raise Refused(
-            reason, f"{said}: {rule}", hint="nothing was changed; leave it out, or settle it first"
+            reason,
+            f"{states}: {rule}",
+            hint="nothing was changed; leave it out, or settle it first",
         )

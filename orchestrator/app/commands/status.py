@@ -106,12 +106,12 @@ def status_of_all(
             documents.append(status_of(context, summary))
         if summary.operations not in places:
             places.append(summary.operations)
-    known = {(summary.blueprint, summary.environment) for summary in summaries}
+    declared = {(summary.blueprint, summary.environment) for summary in summaries}
     for place in (*places, None):
         with open_context(place) as context:
-            found = left_over(context, known)
-        documents += found
-        known |= {(document.blueprint, document.environment) for document in found}
+            undeclared = left_over(context, declared)
+        documents += undeclared
+        declared |= {(document.blueprint, document.environment) for document in undeclared}
     return StatusListDocument(project=project, blueprints=tuple(documents))
 
 
@@ -148,14 +148,14 @@ def left_over(reader: ReadContext, declared: Collection[tuple[str, str]]) -> lis
     The status of blueprints and environments that have records of this project and no file any
     more: all their targets are orphaned.
     """
-    found: dict[tuple[str, str], list[OperationRecord]] = {}
+    records_by_place: dict[tuple[str, str], list[OperationRecord]] = {}
     for record in reader.store.records():
         place = (record.target.blueprint, record.target.environment)
         if record.project == reader.project and place not in declared:
-            found.setdefault(place, []).append(record)
+            records_by_place.setdefault(place, []).append(record)
     watch = reader.liveness_probe()
     documents = []
-    for (blueprint, environment), records in sorted(found.items()):
+    for (blueprint, environment), records in sorted(records_by_place.items()):
         runs = _run_rows(reader, records)
         states = [_recorded(reader, record, runs, watch.condition(record)) for record in records]
         documents.append(
@@ -186,7 +186,7 @@ def _recorded(
     """
     target = record.target.target
     lease = reader.store.lease(record.run_id) if record.status is Status.RUNNING else None
-    told = lease.of(str(target), record.sequence) if lease else None
+    heartbeat = lease.of(str(target), record.sequence) if lease else None
     directory = reader.working_directory(target)
     return StepState.of(
         record,
@@ -198,9 +198,9 @@ def _recorded(
         last_error_code=record.error.code if record.error else None,
         in_doubt=record.resources.in_doubt,
         directory=str(directory) if directory else None,
-        in_flight=told.in_flight if told else (),
-        completed=told.completed if told else (),
-        more_completed=sum(told.more_completed.values()) if told else 0,
+        in_flight=heartbeat.in_flight if heartbeat else (),
+        completed=heartbeat.completed if heartbeat else (),
+        more_completed=sum(heartbeat.more_completed.values()) if heartbeat else 0,
         tainted=record.resources.tainted,
         released=record.resources.still_released,
         review_overdue=is_overdue(record.retained, reader.today),
@@ -234,20 +234,20 @@ def _next(
     selected only about these.
     """
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)
-    found = []
+    commands = []
     if any(
         row.status in unwell or row.in_doubt or row.spooled or row.failed_attempt for row in shown
     ):
-        found.append(
+        commands.append(
             look_closer(summary, *(word for step in selected for word in ("--step", step)))
         )
     tried = any(row.failed_attempt for row in shown)
     if not records and not tried and all(row.status is StepStatus.PENDING for row in shown):
-        found += about_unrecorded(summary)
+        commands += about_unrecorded(summary)
     if selected:
-        return tuple(found)
-    found += after_children(summary, summary.graph.order, records)
-    return (*found, *about_orphans(summary, orphans, records))
+        return tuple(commands)
+    commands += after_children(summary, summary.graph.order, records)
+    return (*commands, *about_orphans(summary, orphans, records))
 
 
 def _waits_for_parent(
@@ -278,11 +278,11 @@ class _LocalAttempts:
 
     @cached_property
     def _runs(self) -> list[RunRecord]:
-        found = []
+        runs = []
         for run_id in self._ids:
             with suppress(StoreUnavailable):  # a damaged run record hides no operation record
-                found.append(self._reader.files.read_run(run_id))
-        places = ((run, (run.project, run.blueprint, run.environment)) for run in found if run)
+                runs.append(self._reader.files.read_run(run_id))
+        places = ((run, (run.project, run.blueprint, run.environment)) for run in runs if run)
         return [run for run, place in places if place == self._place]
 
     def failed(self, step: str, *, since: str) -> Attempt | None:

@@ -100,10 +100,10 @@ def _race(store: OperationStore, claim: Claim) -> None:
             won = [
                 rival for rival, first in zip(rivals, pool.map(take, rivals), strict=True) if first
             ]
-        held = store.claim(claim.blueprint, claim.environment)
+        winner = store.claim(claim.blueprint, claim.environment)
         for rival in won:
             store.drop_claim(rival)
-        if len(won) != 1 or held != won[0]:
+        if len(won) != 1 or winner != won[0]:
             raise StoreUnavailable(
                 f"{len(won)} of {WRITERS} writers won one race: entries would be lost there"
             )
@@ -188,11 +188,11 @@ def _places(records: Iterable[OperationRecord]) -> set[tuple[str, str]]:
     return {(record.target.blueprint, record.target.environment) for record in records}
 
 
-def _check_some(found: Sequence[object], place: str, whose: str = "") -> None:
+def _check_some(items: Sequence[object], place: str, whose: str = "") -> None:
     """
     Invalid where nothing was found: a store that does not exist reads as an empty one.
     """
-    if not found:
+    if not items:
         problem = f"there are no records{whose} in {place}"
         raise Invalid([Problem(problem, hint="is that the place they are in?")])
 
@@ -363,12 +363,12 @@ def accept_restored(store: RestoredStore, by: Claim, reason: str) -> list[str]:
     store.records()
     older = list(store.gone_back())
     if older:
-        kept = {
+        note = {
             "reason": reason,
             "actor": by.actor.model_dump(),
             "at": by.taken_at.isoformat(),
             "older": older,
         }
-        store.put_blob(f"restored/{by.run_id}.json", json.dumps(kept).encode())
+        store.put_blob(f"restored/{by.run_id}.json", json.dumps(note).encode())
         store.accept()
     return older

@@ -36,17 +36,17 @@ class StoreHolder(Struct, frozen=True):
                 own = self.claim.model_copy(
                     update={"blueprint": blueprint, "environment": environment}
                 )
-                held = store.take_claim(own)
-                if held is not None and self._is_left_behind(held):
-                    held = store.take_claim(own, replaces=held)
-                if held is not None:
-                    raise busy(held, store.url)
+                current = store.take_claim(own)
+                if current is not None and self._is_left_behind(current):
+                    current = store.take_claim(own, replaces=current)
+                if current is not None:
+                    raise busy(current, store.url)
                 stack.callback(store.drop_claim, own)
             yield
 
-    def _is_left_behind(self, held: Claim) -> bool:
-        gone = self.processes.liveness(held.owner) is Liveness.GONE
-        return held.command == self.claim.command and gone
+    def _is_left_behind(self, claim: Claim) -> bool:
+        gone = self.processes.liveness(claim.owner) is Liveness.GONE
+        return claim.command == self.claim.command and gone
 
 
 def store_holder(
@@ -68,11 +68,12 @@ def store_holder(
     return StoreHolder(claim, processes)
 
 
-def busy(held: Claim, url: str) -> Busy:
+def busy(claim: Claim, url: str) -> Busy:
     """
     The error of somebody else's claim in a store.
     """
     return Busy(
-        f"{url}: run {held.run_id} ({held.command}) works on {held.blueprint}/{held.environment}",
+        f"{url}: run {claim.run_id} ({claim.command}) works on "
+        f"{claim.blueprint}/{claim.environment}",
         hint="wait for it, or settle it with `orchestrator reconcile`, and do this again",
     )

@@ -53,12 +53,12 @@ def _prune(
     runs = _runs(store, blobs)
     gone = _expired(runs.values(), named, before, keep)
     kept_runs = [store.blob(f"runs/{run}/run.json") or b"" for run in runs if run not in gone]
-    kept = named + b"\n".join(kept_runs).decode("utf-8", "replace")
+    references = named + b"\n".join(kept_runs).decode("utf-8", "replace")
     unneeded = [
         name
         for name in blobs
         if _run_of(name) in gone
-        or _is_unnamed(name, kept)
+        or _is_unnamed(name, references)
         or (name.startswith(REQUESTS) and run_of_request(store.blob(name)) in gone)
     ]
     if remove:
@@ -79,15 +79,15 @@ def _runs(store: OperationStore, blobs: Iterable[str]) -> dict[str, RunRecord]:
     """
     The runs whose record can be read: any other stays.
     """
-    found = {}
+    runs = {}
     for name in blobs:
         if name.startswith("runs/") and name.endswith("/run.json"):
             try:
                 run = RunRecord.model_validate_json(store.blob(name) or b"")
             except ValueError:
                 continue
-            found[run.run_id] = run
-    return found
+            runs[run.run_id] = run
+    return runs
 
 
 def _expired(runs: Iterable[RunRecord], named: str, before: datetime, keep: int) -> frozenset[str]:
@@ -96,8 +96,8 @@ def _expired(runs: Iterable[RunRecord], named: str, before: datetime, keep: int)
         by_place.setdefault((run.blueprint, run.environment), []).append(run)
     return frozenset(
         run.run_id
-        for found in by_place.values()
-        for run in sorted(found, key=lambda item: item.run_id, reverse=True)[keep:]
+        for runs_of_place in by_place.values()
+        for run in sorted(runs_of_place, key=lambda item: item.run_id, reverse=True)[keep:]
         if run.started_at < before and run.run_id not in named
     )
 
@@ -107,11 +107,11 @@ def _run_of(name: str) -> str | None:
     return rest.partition("/")[0] if kind == "runs" else None
 
 
-def _is_unnamed(name: str, kept: str) -> bool:
+def _is_unnamed(name: str, references: str) -> bool:
     """
     Whether a blob that is named by its content is named by nothing that is kept.
     """
-    return name.startswith(_BY_CONTENT) and name.rpartition("/")[2] not in kept
+    return name.startswith(_BY_CONTENT) and name.rpartition("/")[2] not in references
 
 
 def _line(run: RunRecord) -> PrunedRun:

@@ -77,14 +77,17 @@ def _check_step(runner: StepRunner, name: str) -> Outcome:
     )
 
 
-def _check_whole(runner: StepRunner, name: str, known: OperationRecord, state: PulledState) -> None:
+def _check_whole(
+    runner: StepRunner, name: str, record: OperationRecord, state: PulledState
+) -> None:
     """
     InDoubt where a check could make ok a target of which objects have left the provider state.
     """
-    left = missing_from_state(known, state)
-    if left and known.status not in READY:
+    missing = missing_from_state(record, state)
+    if missing and record.status not in READY:
+        addresses = ", ".join(ref.address for ref in missing)
         raise InDoubt(
-            f"{name}: these have left the provider state: {', '.join(ref.address for ref in left)}",
+            f"{name}: these have left the provider state: {addresses}",
             hint="settle it first: " + command_line(runner.deployment, "reconcile", "--step", name),
             phase="surgery",
         )

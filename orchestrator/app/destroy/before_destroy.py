@@ -72,15 +72,15 @@ def run_before_destroy(request: DestroyRequest, runner: StepRunner, name: str) -
     """
     Do it, for a step whose destroy is approved; None where there is nothing to be done.
     """
-    action, known = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
-    if action is None or known is None:
+    action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
+    if action is None or record is None:
         return None
     reason = request.skip_before_destroy
     if reason is not None:
         left_out = hook_skipped(
-            known, hook_description(action), runner.session.run_id, runner.services.stamp(), reason
+            record, hook_description(action), runner.session.run_id, runner.services.stamp(), reason
         )
-        entry = known.model_copy(update={"before_destroy": left_out})
+        entry = record.model_copy(update={"before_destroy": left_out})
         return StepResult(record=entry, state=None, mutated=False, fault=None)
     hook = _due_hook(request, runner, name)
     return hook.run() if hook is not None else None
@@ -91,13 +91,13 @@ def _due_hook(request: DestroyRequest, runner: StepRunner, name: str) -> HookRun
     The hook that a destroy of the step begins with; Refused where it is not known what was done
     before.
     """
-    action, known = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
-    if action is None or known is None or not _is_due(request, known):
+    action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
+    if action is None or record is None or not _is_due(request, record):
         return None
     if request.repeat is None:
         options = ("--step", name, "--repeat-before-destroy", "WHY")
         check_outcome_known(
-            known.before_destroy, name, command_line(runner.deployment, "destroy", *options)
+            record.before_destroy, name, command_line(runner.deployment, "destroy", *options)
         )
     return HookRun(runner, name, "before_destroy", action, reason=request.repeat)
 

@@ -26,21 +26,21 @@ def check_unavailable(
     """
     if not names:
         return
-    known: set[str] = set()
+    used: set[str] = set()
     needed: list[str] = []
     for step_name in selected:
         step = steps.deployment.steps[step_name]
         secrets = _secrets(steps, step_name)
-        known.update(secrets.values())
-        known.update(name for template in step.providers.values() for name in _named(template))
+        used.update(secrets.values())
+        used.update(name for template in step.providers.values() for name in _named(template))
         for name in names:
             variables = {str(path[0]) for path, origin in secrets.items() if origin == name}
             uses = _uses(steps, step, name, variables, before_destroy=before_destroy)
             needed += [f"{use} of {step_name} uses {name}" for use in uses]
     unknown = [
-        Problem(f"no step of this destroy was given a secret {name}{_meant(name, known)}")
+        Problem(f"no step of this destroy was given a secret {name}{_suggestion(name, used)}")
         for name in names
-        if name not in known
+        if name not in used
     ]
     if unknown:
         raise Invalid(unknown)
@@ -53,8 +53,8 @@ def check_unavailable(
         )
 
 
-def _meant(name: str, known: Iterable[str]) -> str:
-    hint = did_you_mean(name, known)
+def _suggestion(name: str, used: Iterable[str]) -> str:
+    hint = did_you_mean(name, used)
     return f"; {hint}" if hint else ""
 
 

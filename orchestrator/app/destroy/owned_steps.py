@@ -36,14 +36,15 @@ class OwnedStep:
     """
     One step of a destroy that goes with its parent, which is confirmed gone.
 
-    ``asked`` tells that the person approved the parent's destroy, and this with it, in this run.
+    ``is_approved`` says that the person approved the parent's destroy, and this with it, in this
+    run.
     """
 
-    def __init__(self, runner: StepRunner, name: str, *, asked: bool) -> None:
+    def __init__(self, runner: StepRunner, name: str, *, is_approved: bool) -> None:
         self.runner = runner
         self.services = runner.services
         self.name = name
-        self.asked = asked
+        self.is_approved = is_approved
         self.prepared: PreparedStep = runner.steps.prepared[name]
         self.target = str(runner.deployment.target(name))
         self.evidence = self.services.files.attempt(runner.session.run_id, name, 1)
@@ -52,10 +53,10 @@ class OwnedStep:
         """
         Empty it. Errors before the marker leave the record as it was and are raised.
         """
-        services, known = self.services, self.prepared.record
-        assert known is not None, "a target without a record goes with nobody"
+        services, record = self.services, self.prepared.record
+        assert record is not None, "a target without a record goes with nobody"
         state = pull(services, self.prepared.work_dir, self.evidence, "pull-before")
-        moved = check_state(self.target, known, state)
+        moved = check_state(self.target, record, state)
         if moved is not None:
             services.note(moved, level="warning", step=self.name)
         self._approve(state)
@@ -63,7 +64,7 @@ class OwnedStep:
             raise stopped(services.stop)
         if state.raw:
             keep_state(services, self.prepared, state, self.evidence, SAVED)
-        marker = mark_with_parent(known, self._facts(known, state), state, services.stamp())
+        marker = mark_with_parent(record, self._facts(record, state), state, services.stamp())
         empty = self.evidence / "empty.tfstate"
         spec = call_spec(
             services, self.prepared.work_dir, self.evidence, "apply", delete_after=(empty,)
@@ -71,7 +72,7 @@ class OwnedStep:
         mutation = Mutation(
             marker,
             partial(self._empty, state, empty, spec),
-            lambda written, found: conclude(written, known, found, services.stamp()),
+            lambda written, after: conclude(written, record, after, services.stamp()),
             spec,
         )
         outcome, evidence = mutate(self.runner.session, mutation)
@@ -89,7 +90,7 @@ class OwnedStep:
         shown = PlanReady(at=services.clock.now(), step=self.name, actions=tuple(forgotten))
         services.sink.emit(shown)
         options = self.runner.options.plan
-        if self.asked or options.approved or options.reviewed:
+        if self.is_approved or options.approved or options.reviewed:
             return
         if (
             not services.approver.approve("destroy", self.name, shown)
@@ -100,11 +101,11 @@ class OwnedStep:
                 hint="run it again and answer yes, or approve with --yes",
             )
 
-    def _facts(self, known: OperationRecord, state: PulledState) -> EntryFacts:
+    def _facts(self, record: OperationRecord, state: PulledState) -> EntryFacts:
         run, info = self.runner.session.run, self.prepared.engine
         return EntryFacts(
             run_id=run.run_id,
-            provider_state=with_serial_of(known.provider_state, state),
+            provider_state=with_serial_of(record.provider_state, state),
             run=RunFacts(
                 source=self.services.source,
                 engine=EngineRef(kind=info.kind, version=info.version),

@@ -30,27 +30,30 @@ def check_protected(
     once, and only an apply takes it away. Together with the environment where that
     is protected and was not ``confirmed`` by its name.
     """
-    held = [
+    protected = [
         line
         for record in records
         if record.status not in NOTHING_THERE
-        for line in _held(services, deployment, record)
+        for line in _protected_lines(services, deployment, record)
     ]
-    if not held:
+    if not protected:
         return
-    listed = "".join(f"\n  {line}" for line in held)
+    listed = "".join(f"\n  {line}" for line in protected)
     unconfirmed = deployment.protected and confirmed != deployment.environment
     also = f"; and {deployment.environment} is a protected environment" if unconfirmed else ""
     name = f"; and add --confirm {deployment.environment}" if unconfirmed else ""
     raise Refused(
         "prevent_destroy",
-        f"nothing is destroyed: prevent_destroy holds {len(held)} of the objects{also}{listed}",
+        f"nothing is destroyed: prevent_destroy holds {len(protected)} of the objects{also}"
+        f"{listed}",
         hint="leave the steps out (--exclude), or take `prevent_destroy` out of their modules and "
         f"apply them{name}",
     )
 
 
-def _held(services: Services, deployment: Deployment, record: OperationRecord) -> list[str]:
+def _protected_lines(
+    services: Services, deployment: Deployment, record: OperationRecord
+) -> list[str]:
     """
     One line for each object of a target that its module protects. Modules from a registry are not
     in the snapshot: the plan of their step finds what they protect.

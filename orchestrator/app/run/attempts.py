@@ -65,5 +65,5 @@ def _may_retry(rule: RetryRule, done: StepResult, number: int) -> bool:
         return False
     if fault is None or fault.code != "engine_failed":
         return False
-    texts = [f"{found.summary}\n{found.detail}" for found in fault.diagnostics]
+    texts = [f"{diagnostic.summary}\n{diagnostic.detail}" for diagnostic in fault.diagnostics]
     return bool(texts) and all(any(re.search(p, text) for p in rule.on) for text in texts)

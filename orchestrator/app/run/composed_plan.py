@@ -116,8 +116,8 @@ def composed_plan(
         if plans is not None:
             # What its provider did not find is read a second time before anybody believes it.
             lost = {name for name, item in plans.items() if _has_lost(item)}
-            kept = together(lost, plans)
-            return {name: plans[name] for name in kept}
+            plannable = together(lost, plans)
+            return {name: plans[name] for name in plannable}
         if not composed.in_the_way:
             return {}
         apart |= composed.in_the_way
@@ -210,8 +210,10 @@ class _Composed:
         explained = self._mode == "refresh-only" or adds_up(result.messages, changed=changed)
         if not result.complete or not explained:
             return None
-        said = self._root.messages(result.messages)
-        journals = {name: Journal.of(messages, whole=True) for name, messages in said.items()}
+        messages_of = self._root.messages(result.messages)
+        journals = {
+            name: Journal.of(messages, whole=True) for name, messages in messages_of.items()
+        }
         contents: Mapping[str, PlanContent] = {}
         if changed or any(item.drifted or item.diagnostics for item in journals.values()):
             content = plan_content(
@@ -274,12 +276,12 @@ def unchanged_plans(
     options: PlanOptions,
     evidence: Path,
     *,
-    known: Mapping[str, ComposedStep] | None = None,
+    composed: Mapping[str, ComposedStep] | None = None,
 ) -> dict[str, EnginePlan]:
     """
     The plans of those of these prepared steps that one engine plan proves unchanged, with all that
-    they depend on: a repeated apply costs one plan then, not one a step. ``known`` is such a plan,
-    if it is made already.
+    they depend on: a repeated apply costs one plan then, not one a step. ``composed`` is such a
+    plan, if it is made already.
 
     Only steps are asked together that are expected to be so, whose module and inputs are those of
     the last apply: of others the plan would be made twice.
@@ -289,7 +291,7 @@ def unchanged_plans(
         upstreams = steps.deployment.graph.needs(name) & {*names}
         if upstreams <= {*expected} and _is_as_applied(steps, name):
             expected.append(name)
-    plans = composed_plan(steps, expected, options, evidence) if known is None else known
+    plans = composed_plan(steps, expected, options, evidence) if composed is None else composed
     proven: dict[str, EnginePlan] = {}
     for name in (step for step in expected if step in plans):
         journal = plans[name].plan.journal
@@ -349,8 +351,10 @@ def _may_be_composed(steps: PreparedSteps, name: str) -> bool:
     Whether a step can be prepared before any other one is planned, and has no providers with
     aliases, which a module would have to declare.
     """
-    given = [template.raw for template in steps.roots[name].providers.values()]
-    blocks = [block for raw in given for block in (raw if isinstance(raw, list) else [raw])]
+    configurations = [template.raw for template in steps.roots[name].providers.values()]
+    blocks = [
+        block for raw in configurations for block in (raw if isinstance(raw, list) else [raw])
+    ]
     return (
         steps.status(name) is not Status.RUNNING
         and not steps.values.needs_outputs_first(name)

@@ -56,15 +56,15 @@ def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, Or
     The steps among those recorded as gone whose provider state holds objects, each with its
     refusal. A state that cannot be looked at is told of, and refuses nothing.
     """
-    found = look_at_gone_steps(steps, names)
-    for name, error in found.unread.items():
+    states = look_at_gone_steps(steps, names)
+    for name, error in states.unread.items():
         why = error.message.splitlines()[0]
         steps.services.note(
             f"recorded as {steps.status(name)}; its provider state could not be looked at: {why}",
             level="warning",
             step=name,
         )
-    return found.alive
+    return states.alive
 
 
 def verify_gone(services: Services, deployment: Deployment, names: Iterable[str]) -> None:
@@ -73,10 +73,10 @@ def verify_gone(services: Services, deployment: Deployment, names: Iterable[str]
     looked at: then nobody may rely on the record.
     """
     with steps_to_read(services, deployment, jobs=4, allow_engine_change=True) as steps:
-        found = look_at_gone_steps(steps, names)
-    odd = {**found.alive, **found.unread}
+        states = look_at_gone_steps(steps, names)
+    odd = {**states.alive, **states.unread}
     if odd:
         where = f"{deployment.blueprint}/{deployment.environment}"
-        said = "; ".join(exc.message.splitlines()[0] for exc in odd.values())
+        reasons = "; ".join(exc.message.splitlines()[0] for exc in odd.values())
         hint = next(iter(odd.values())).hint
-        raise Refused("expectation", f"{where} is not known to be destroyed: {said}", hint=hint)
+        raise Refused("expectation", f"{where} is not known to be destroyed: {reasons}", hint=hint)

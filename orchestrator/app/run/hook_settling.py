@@ -52,11 +52,11 @@ def settle_hook(
         outcome = _conclude_module(services, root, marker, before, kind)
     outcome = end_mutation(services, marker, outcome, spec)
     last = outcome.last_attempt
-    said = outcome.last_error or "it was done"
+    error = outcome.last_error or "it was done"
     if last is not None and last.run_id == marker.run_id and last.error is not None:
-        said = last.error.summary
+        error = last.error.summary
     services.note(
-        f"run {marker.run_id} was interrupted during {kind}: {said}; "
+        f"run {marker.run_id} was interrupted during {kind}: {error}; "
         f"from what it left this is `{outcome.status}`",
         level="warning",
         step=marker.target.step,
@@ -85,17 +85,19 @@ def _command(
     What the command left on disk; None where it is certain that it never began.
     """
     services, target = steps.services, marker.target.target
-    known = recalled.secrets_known and _knows_outputs(steps, target.step)
-    masked = replace(spec, mask=services.masker.mask if known else lambda _: NOT_SHOWN)
-    found = services.engine.recover_call(masked, complete_log=known)
-    if found.liveness is Liveness.ALIVE:
+    maskable = recalled.secrets_known and _knows_outputs(steps, target.step)
+    masked = replace(spec, mask=services.masker.mask if maskable else lambda _: NOT_SHOWN)
+    recovered = services.engine.recover_call(masked, complete_log=maskable)
+    if recovered.liveness is Liveness.ALIVE:
         raise Busy(
             f"{target}: {kind} of run {marker.run_id} is still at work", hint="wait for it (--wait)"
         )
-    if not found.started and services.files.read_run(marker.run_id) is not None:
+    if not recovered.started and services.files.read_run(marker.run_id) is not None:
         return None
     result = (
-        found.result if found.started else CallResult(exit_code=None, messages=(), complete=False)
+        recovered.result
+        if recovered.started
+        else CallResult(exit_code=None, messages=(), complete=False)
     )
     # Without an exit code nobody can tell what it did, whatever else is complete.
     whole = result.complete and result.exit_code is not None

@@ -75,9 +75,9 @@ class HookRun:
         self.action = action
         self.reason = reason
         self.by = hook_description(action)
-        known = runner.steps.records[name]
-        assert known is not None, "actions are of recorded steps"
-        self.before: OperationRecord = known
+        record = runner.steps.records[name]
+        assert record is not None, "actions are of recorded steps"
+        self.before: OperationRecord = record
 
     def check(self) -> None:
         """
@@ -141,16 +141,16 @@ class HookRun:
         Run the program; its last line tells most of why it failed.
         """
         services = self.services
-        said: list[str] = []
+        lines: list[str] = []
 
         def observe(message: Message) -> None:
             at = services.clock.now()
             match message:
                 case LogLine(line):
-                    said.append(line)
+                    lines.append(line)
                     services.sink.emit(EngineLine(at=at, step=self.name, line=line))
                 case DiagnosticMessage(diagnostic):
-                    said.append(diagnostic.summary)
+                    lines.append(diagnostic.summary)
                     services.sink.emit(
                         EngineDiagnostic(at=at, step=self.name, diagnostic=diagnostic)
                     )
@@ -167,7 +167,7 @@ class HookRun:
             state=None,
             stopped=result.stopped,
             timed_out=result.timed_out,
-            stderr=said[-1] if said else "",
+            stderr=lines[-1] if lines else "",
         )
 
     def _conclude_command(
@@ -181,12 +181,12 @@ class HookRun:
         """
         scope = self.runner.steps.values.action_scope(self.name)
         try:
-            found = template.resolve(scope.look_up)
-            _check_scalars(found)
+            resolved = template.resolve(scope.look_up)
+            _check_scalars(resolved)
         except Unresolvable as exc:
             where = shown_step(hook_step_name(self.name, self.kind))
             raise Invalid([Problem(f"{where}: {exc}", scope.step.at)]) from exc
-        return found.value
+        return resolved.value
 
     def _approve(self, argv: tuple[str, ...]) -> None:
         """
@@ -229,7 +229,7 @@ class HookRun:
         steps, root = self.runner.steps, action.root.name
         steps.prepare(root, current_module)
         self.runner.check_certain(root)
-        known = steps.records.get(root)
+        record = steps.records.get(root)
         options = replace(
             self._options,
             approved=self.runner.options.plan.approved or self.kind == "before_destroy",
@@ -245,7 +245,7 @@ class HookRun:
         with pipeline.approved_plan() as plan:
             unchanged = pipeline.record_unchanged(plan) if plan.empty else None
             if unchanged is not None:
-                self._check_new(known)
+                self._check_new(record)
             self._check_earlier(plan)
 
             def call() -> StepResult:
@@ -301,20 +301,20 @@ class HookRun:
             return hook_reverted(marker, self.before, how.fault, stamp)
         return hook_ended(marker, self.before, how, stamp)
 
-    def _check_new(self, known: OperationRecord | None) -> None:
+    def _check_new(self, record: OperationRecord | None) -> None:
         """
         Refused where a module has nothing to do because of what it did for an earlier apply.
         """
         if (
-            known is None
-            or known.status in NOTHING_THERE
+            record is None
+            or record.status in NOTHING_THERE
             or last_hook_result(self.before, self.kind)
         ):
             return
         raise Refused(
             "nothing_new",
             f"{self.name}: {self.kind} would do nothing: what {self.by} made in run "
-            f"{known.run_id}, before the last apply, is still as it describes it",
+            f"{record.run_id}, before the last apply, is still as it describes it",
             hint="let one of its inputs differ from run to run, such as `${run.id}`",
         )
 
@@ -371,8 +371,8 @@ def earlier_objects(steps: PreparedSteps, name: str, kind: HookKind) -> list[Obj
     The objects of a hook's module that are there since before the last apply of the step.
     """
     root = steps.deployment.target(hook_step_name(name, kind))
-    known = steps.records.get(root.step)
-    if known is None or not known.resources.inventory:
+    record = steps.records.get(root.step)
+    if record is None or not record.resources.inventory:
         return []
     history = steps.services.store.history
     step = steps.deployment.target(name)
@@ -385,8 +385,8 @@ def earlier_objects(steps: PreparedSteps, name: str, kind: HookKind) -> list[Obj
         ),
         None,
     )
-    held = {(ref.type, ref.id) for ref in then.resources.inventory} if then else set()
-    return [ref for ref in known.resources.inventory if (ref.type, ref.id) in held]
+    earlier = {(ref.type, ref.id) for ref in then.resources.inventory} if then else set()
+    return [ref for ref in record.resources.inventory if (ref.type, ref.id) in earlier]
 
 
 def check_outcome_known(last: HookResult | None, name: str, again: str) -> None:
@@ -413,11 +413,13 @@ def hook_exit_codes(done: StepResult, kind: HookKind, stopped: int) -> list[int]
     return [InDoubt.exit_code, *codes] if unknown and not overdue else codes
 
 
-def _check_scalars(found: Resolved) -> None:
+def _check_scalars(resolved: Resolved) -> None:
     """
     Unresolvable where a reference brought in what is no text.
     """
-    items = found.value.items() if isinstance(found.value, dict) else enumerate(found.value)
+    items = (
+        resolved.value.items() if isinstance(resolved.value, dict) else enumerate(resolved.value)
+    )
     for place, value in items:
         if value is None or isinstance(value, dict | list):
             shape = "null" if value is None else f"a {'map' if isinstance(value, dict) else 'list'}"

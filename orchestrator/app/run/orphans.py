@@ -21,14 +21,14 @@ def note_orphans(runner: StepRunner) -> None:
     touch them.
     """
     services, orphans = runner.services, _orphans(runner)
-    made = [str(r.target.target) for r in orphans if hook_of(r.target.step)]
+    hooks = [str(r.target.target) for r in orphans if hook_of(r.target.step)]
     alive = [str(r.target.target) for r in orphans if hook_of(r.target.step) is None]
-    if made:
+    if hooks:
         services.note(
-            f"made by actions of steps that are no longer in the blueprint: {', '.join(made)}",
+            f"made by actions of steps that are no longer in the blueprint: {', '.join(hooks)}",
             hint="to destroy one of them: "
             + command_line(
-                runner.deployment, "destroy", "--orphaned", "--step", made[0].split("/", 2)[2]
+                runner.deployment, "destroy", "--orphaned", "--step", hooks[0].split("/", 2)[2]
             ),
             level="warning",
         )
@@ -51,10 +51,10 @@ def check_orphans(runner: StepRunner, going: Sequence[str]) -> None:
     staying = [r for r in _orphans(runner) if r.target.step not in going]
     needed = {r.target.step: sorted(taken & set(r.needs)) for r in staying if taken & set(r.needs)}
     if needed:
-        said = "; ".join(f"{name} needs {', '.join(on)}" for name, on in sorted(needed.items()))
+        needs = "; ".join(f"{name} needs {', '.join(on)}" for name, on in sorted(needed.items()))
         raise Refused(
             "dependents",
-            f"no longer in the blueprint, still alive: {said}",
+            f"no longer in the blueprint, still alive: {needs}",
             hint=f"destroy them first: {command_line(runner.deployment, 'destroy', '--orphaned')}",
         )
 

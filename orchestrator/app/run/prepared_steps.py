@@ -307,13 +307,13 @@ class PreparedSteps:
                 engine=engine,
                 early_values=early,
             )
-            told = services.engine.info_in(root.directory)
-            if (told.kind, told.version) == (engine.kind, engine.version):
+            info = services.engine.info_in(root.directory)
+            if (info.kind, info.version) == (engine.kind, engine.version):
                 break
-            engine = told
+            engine = info
         if engine != services.engine.info:
-            said = f"in its working directory the engine is {engine.kind} {engine.version}"
-            services.note(said, step=step.name)
+            message = f"in its working directory the engine is {engine.kind} {engine.version}"
+            services.note(message, step=step.name)
         if record is not None:
             older = check_engine(engine, record, allow_change=self.allow_engine_change)
             if older is not None:

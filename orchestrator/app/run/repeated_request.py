@@ -55,29 +55,29 @@ def earlier_run(
     token, store = request.options.request_token, services.store
     if token is None:
         return None
-    asked = [deployment.project, deployment.blueprint, deployment.environment, request.verb]
-    about = json.dumps([*asked, *sorted(selected), token])
+    key = [deployment.project, deployment.blueprint, deployment.environment, request.verb]
+    about = json.dumps([*key, *sorted(selected), token])
     name = REQUESTS + hashlib.sha256(about.encode()).hexdigest()
     mine = {"run_id": run_id, "digest": _digest(services, deployment, request)}
     while True:
-        held = _parsed(store.create_blob(name, json.dumps(mine).encode()))
-        if held["run_id"] == run_id:
+        stored = _parsed(store.create_blob(name, json.dumps(mine).encode()))
+        if stored["run_id"] == run_id:
             return None
-        if held["digest"] != mine["digest"]:
+        if stored["digest"] != mine["digest"]:
             raise Refused(
                 "request_token",
-                f"the token {token} was given to another request: run {held['run_id']} has other "
+                f"the token {token} was given to another request: run {stored['run_id']} has other "
                 "inputs or options",
                 hint="give each request a token of its own",
             )
-        claim = _claim_of(services, deployment, held["run_id"])
+        claim = _claim_of(services, deployment, stored["run_id"])
         if claim is None:
             break
         if not request.options.wait or services.stop.stopping:
             message, hint = claim_message(services, claim)
             raise Busy(message, hint=hint)
         services.clock.sleep(0.5)
-    run = find_run(services.files, store, held["run_id"])
+    run = find_run(services.files, store, stored["run_id"])
     if run is not None and _came_to_its_end(run):
         return run
     store.put_blob(name, json.dumps(mine).encode())
@@ -96,20 +96,20 @@ def _digest(services: Services, deployment: Deployment, request: RunRequest) -> 
     What is equal for requests that ask for the same.
     """
     approval = request.options.plan.approval
-    asked = {
+    parts = {
         "arguments": request.arguments(),
         "inputs": {name: item.value for name, item in deployment.inputs.items()},
         "approval": approval.to_json() if approval is not None else None,
     }
-    return digest(asked, services.key)
+    return digest(parts, services.key)
 
 
 def _claim_of(services: Services, deployment: Deployment, run_id: str) -> Claim | None:
     """
     The claim of a run that may be alive.
     """
-    held = services.store.claim(deployment.blueprint, deployment.environment)
-    for claim in held.holders if held is not None else ():
+    current = services.store.claim(deployment.blueprint, deployment.environment)
+    for claim in current.holders if current is not None else ():
         gone = services.processes.liveness(claim.owner) is Liveness.GONE
         if claim.run_id == run_id and not gone:
             return claim
@@ -123,7 +123,7 @@ def _came_to_its_end(run: RunRecord) -> bool:
 
 def _parsed(data: bytes) -> dict[str, str]:
     try:
-        found = json.loads(data)
-        return {"run_id": str(found["run_id"]), "digest": str(found["digest"])}
+        stored = json.loads(data)
+        return {"run_id": str(stored["run_id"]), "digest": str(stored["digest"])}
     except (ValueError, TypeError, KeyError) as exc:
         raise StoreUnavailable("the stored run of a request cannot be read") from exc

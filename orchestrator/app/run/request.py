@@ -250,9 +250,9 @@ class ReconcileRequest(RunRequest, frozen=True, kw_only=True):
 
     @property
     def mutates(self) -> bool:
-        asked = self.adopt or self.untaint or self.unlock
+        per_object = self.adopt or self.untaint or self.unlock
         whole = self.adopt_proven or self.rebuild_state or self.push_errored_state
-        return bool(asked) or whole
+        return bool(per_object) or whole
 
     @property
     def needs_approval(self) -> bool:

@@ -117,12 +117,12 @@ def finish_run(
         session.fail(services.stop.exit_code)
     exit_code = worst(session.codes)
     fault = fault_of(error, services.masker) if error else None
-    found = _recorded_outcome(session)
-    if found and session.run.command == "destroy":
-        left = {r.target.step: r for r in found.records if r.status not in NOTHING_THERE}
-        session.set_remaining(left, found.orphaned)
+    outcome = _recorded_outcome(session)
+    if outcome and session.run.command == "destroy":
+        remaining = {r.target.step: r for r in outcome.records if r.status not in NOTHING_THERE}
+        session.set_remaining(remaining, outcome.orphaned)
     session.finish(exit_code, fault)
-    _tell_end(session, request, error, found, exit_code, started)
+    _tell_end(session, request, error, outcome, exit_code, started)
     return exit_code
 
 
@@ -132,13 +132,13 @@ def tell_earlier(session: Session, request: RunRequest, *, started: float) -> in
     """
     exit_code = session.run.exit_code
     assert exit_code is not None, "it came to its end"
-    found = _recorded_outcome(session)
+    outcome = _recorded_outcome(session)
     session.codes.append(exit_code)
     session.services.note(
         f"run {session.run_id} has carried out the request {session.run.request_token} already; "
         "nothing is done again"
     )
-    _tell_end(session, request, None, found, exit_code, started)
+    _tell_end(session, request, None, outcome, exit_code, started)
     return exit_code
 
 
@@ -146,7 +146,7 @@ def _tell_end(
     session: Session,
     request: RunRequest,
     error: OrchestratorError | None,
-    found: _RecordedOutcome | None,
+    outcome: _RecordedOutcome | None,
     exit_code: int,
     started: float,
 ) -> None:
@@ -154,19 +154,19 @@ def _tell_end(
     Emit the last event of a run.
     """
     services = session.services
-    alive = _alive(found.records if found else (), session.run.steps)
+    alive = _alive(outcome.records if outcome else (), session.run.steps)
     services.sink.emit(
         RunFinished(
             at=services.clock.now(),
             run_id=session.run_id,
             command=session.run.command,
             exit_code=exit_code,
-            verdict=str(found.verdict) if found else "unknown",
+            verdict=str(outcome.verdict) if outcome else "unknown",
             steps=session.run.steps,
-            recorded=_statuses(found.records) if found else {},
+            recorded=_statuses(outcome.records) if outcome else {},
             alive=alive,
-            outputs=_outputs(session.run, found.records) if found else (),
-            next=_next(session, request, error, found),
+            outputs=_outputs(session.run, outcome.records) if outcome else (),
+            next=_next(session, request, error, outcome),
             error=services.masker.mask(error.message) if error else None,
             hint=error.hint if error else "",
             seconds=services.clock.monotonic() - started,
@@ -254,7 +254,7 @@ def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple
     was not found by this run, is not called alive.
     """
     vanished = {row.step for row in rows if row.error and _not_found(row.error)}
-    found = []
+    live = []
     for record in records:
         doubts = record.resources.in_doubt
         uncertain = {doubt.address for doubt in doubts} | {(d.address, d.id) for d in doubts}
@@ -266,7 +266,7 @@ def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple
         )
         is_vanished = record.target.step in vanished
         if certain or doubts:
-            found.append(
+            live.append(
                 LiveObjects(
                     step=record.target.step,
                     objects=() if is_vanished else certain,
@@ -275,14 +275,14 @@ def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple
                     missing=certain if is_vanished else (),
                 )
             )
-    return tuple(found)
+    return tuple(live)
 
 
 def _next(
     session: Session,
     request: RunRequest,
     error: OrchestratorError | None,
-    found: _RecordedOutcome | None,
+    outcome: _RecordedOutcome | None,
 ) -> tuple[NextCommand, ...]:
     """
     The exact commands that help, most useful first; none where all went well.
@@ -291,7 +291,7 @@ def _next(
     open_ends = (StepStatus.ERROR, StepStatus.PENDING, StepStatus.RUNNING)
     unfinished = [row.step for row in rows if row.status in open_ends or row.in_doubt]
     if not unfinished:
-        interrupted = found is not None and found.verdict is Verdict.INTERRUPTED
+        interrupted = outcome is not None and outcome.verdict is Verdict.INTERRUPTED
         return (look_closer(session.deployment),) if interrupted else ()
     ended = _ended_command(session, request, error)
     if isinstance(error, StoreUnavailable):  # no other command can look or do anything either
@@ -309,7 +309,9 @@ def _next(
         advised = {row.step: _advised(session, inspection, row.step) for row in rows}
     except StoreUnavailable:
         return after_run(ended, ())
-    alive = {item.step for item in _alive(found.records, rows) if item.objects} if found else set()
+    alive = (
+        {item.step for item in _alive(outcome.records, rows) if item.objects} if outcome else set()
+    )
     return after_run(
         ended,
         [advised[step] for step in unfinished],

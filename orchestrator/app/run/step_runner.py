@@ -309,18 +309,18 @@ class StepRunner:
         Report the entry that a pipeline wrote; ``verb`` is what it did, if not what the run does.
         """
         verb = verb or self.request.verb
-        record, found = result.record, result.record.resources
+        record, resources = result.record, result.record.resources
         fault, restored = result.fault, result.fault is not None and result.fault != record.error
-        for code in exit_codes_of(fault, found.in_doubt, self.services.stop.exit_code):
+        for code in exit_codes_of(fault, resources.in_doubt, self.services.stop.exit_code):
             self.session.fail(code)
-        fates = _fates(found, verb) if result.mutated else StepRunChanges()
+        changes = _row_changes(resources, verb) if result.mutated else StepRunChanges()
         gone = record.status in (Status.DESTROYED, Status.ABSENT)
         # Where nothing is left to manage, what was let go at any time is told once more.
         released = tuple(
-            item for item in found.still_released if gone or item.run_id == self.session.run_id
+            item for item in resources.still_released if gone or item.run_id == self.session.run_id
         )
         row: StepRunChanges = {
-            **fates,
+            **changes,
             "attempts": attempts,
             "sequence": record.sequence,
             "error": fault,
@@ -329,7 +329,7 @@ class StepRunner:
             "verification": record.verification,
             "warnings": record.warnings if self.request.verb != "destroy" else (),
             "retained": record.retained,
-            "in_doubt": found.in_doubt,
+            "in_doubt": resources.in_doubt,
             "released": released,
         }
         status = StepStatus.ERROR if restored else StepStatus(str(record.status))
@@ -366,10 +366,10 @@ class StepRunner:
             self.end(name, StepStatus.PENDING, reason=reason, hint=exc.hint or None)
             return Outcome(ready=False, halt=True)
         mask = self.services.masker.mask
-        said = mask(exc.message)
+        message = mask(exc.message)
         fault = fault_of(exc, self.services.masker)
         status = StepStatus.RUNNING if isinstance(exc, Spooled) else StepStatus.ERROR
-        last_error = f"{said}\n{exc.hint}" if exc.hint else said
+        last_error = f"{message}\n{exc.hint}" if exc.hint else message
         record = self.steps.records.get(name)
         doubts = record.resources.in_doubt if record and isinstance(exc, InDoubt) else ()
         self.end(
@@ -432,13 +432,13 @@ class StepRunner:
         for name, exc in failures.items():
             if name not in steps:
                 raise exc
-        told = ", ".join(failures)
+        failed = ", ".join(failures)
         for name in steps:
             if name not in failures:
                 self.end(
                     name,
                     StepStatus.PENDING,
-                    reason=f"nothing was started: {told} could not be made ready",
+                    reason=f"nothing was started: {failed} could not be made ready",
                 )
 
     def report_unstarted(self, rows: Sequence[Unstarted]) -> None:
@@ -454,21 +454,21 @@ class StepRunner:
             )
 
 
-def _fates(found: Resources, verb: str) -> StepRunChanges:
+def _row_changes(resources: Resources, verb: str) -> StepRunChanges:
     """
     What a mutation did, for the step's row; what an earlier apply made is not the doing of a
     destroy.
     """
-    fates: StepRunChanges = {
-        "deleted": found.deleted,
-        "not_attempted": found.not_attempted,
-        "moved": tuple(item.address for item in found.planned if item.previous_address),
+    changes: StepRunChanges = {
+        "deleted": resources.deleted,
+        "not_attempted": resources.not_attempted,
+        "moved": tuple(item.address for item in resources.planned if item.previous_address),
     }
     if verb != "destroy":
-        fates |= {
-            "imported": found.imported,
-            "created": found.created,
-            "updated": found.updated,
-            "replaced": found.replaced,
+        changes |= {
+            "imported": resources.imported,
+            "created": resources.created,
+            "updated": resources.updated,
+            "replaced": resources.replaced,
         }
-    return fates
+    return changes

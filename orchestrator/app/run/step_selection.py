@@ -33,14 +33,14 @@ def _match_hook_targets(deployment: Deployment, names: Sequence[str]) -> tuple[s
     """
     Usage where steps are named beside them, or what the blueprint does not declare.
     """
-    known = [root for root in deployment.steps_and_hooks() if hook_of(root)]
+    hooks = [root for root in deployment.steps_and_hooks() if hook_of(root)]
     for name in names:
         if hook_of(name) is None:
             raise Usage(f"{name!r} is a step: what an action made goes by itself")
-        if name not in known:
+        if name not in hooks:
             raise Usage(
                 f"the blueprint declares no module as {shown_step(name)}",
-                hint=did_you_mean(name, known),
+                hint=did_you_mean(name, hooks),
             )
     return tuple(dict.fromkeys(names))
 
@@ -131,11 +131,11 @@ def _check_approval_file(
     services: Services, deployment: Deployment, request: RunRequest, approval: Approval
 ) -> None:
     made_for = f"{approval.command} {approval.blueprint}/{approval.environment}"
-    asked = f"{request.verb} {deployment.blueprint}/{deployment.environment}"
-    if (approval.project, made_for) != (deployment.project, asked):
+    made_now = f"{request.verb} {deployment.blueprint}/{deployment.environment}"
+    if (approval.project, made_for) != (deployment.project, made_now):
         raise Refused(
             "approval_of_another",
-            f"the approval is of {made_for} in project {approval.project}, not of {asked} in "
+            f"the approval is of {made_for} in project {approval.project}, not of {made_now} in "
             f"{deployment.project}",
             hint="plan this with --out, and have that approved",
         )

@@ -103,8 +103,8 @@ class StepValues:
         """
         The values for the step's module now; what is sensitive in them is masked from here on.
         """
-        found = module_inputs(step, self.lookup(step))
-        inputs = self._masked(replace(found, sources=input_sources(self.deployment, step)))
+        inputs = module_inputs(step, self.lookup(step))
+        inputs = self._masked(replace(inputs, sources=input_sources(self.deployment, step)))
         self._mask_replaced(step, inputs)
         return inputs
 
@@ -149,11 +149,11 @@ class StepValues:
         composed = {
             name: template
             for name, template in step.inputs.items()
-            if any(engine_reference(found, typed=True) for found in template.references)
+            if any(engine_reference(item, typed=True) for item in template.references)
         }
-        known = {name: item for name, item in step.inputs.items() if name not in composed}
+        plain = {name: item for name, item in step.inputs.items() if name not in composed}
         lookup = self.lookup(step)
-        values = self._masked(module_inputs(replace(step, inputs=known), lookup))
+        values = self._masked(module_inputs(replace(step, inputs=plain), lookup))
         return values, {
             name: template.expression(
                 lookup, partial(engine_reference, typed=step.module.variables[name].typed)
@@ -162,7 +162,7 @@ class StepValues:
         }
 
     def planned_inputs(
-        self, step: Step, known: StepInputs, planned: Mapping[str, Mapping[str, StateOutput]]
+        self, step: Step, current: StepInputs, planned: Mapping[str, Mapping[str, StateOutput]]
     ) -> StepInputs:
         """
         The values for the step's module with those that come from ``planned`` outputs, as far as a
@@ -171,15 +171,15 @@ class StepValues:
         lookup = provider_lookup(
             self.deployment, step, lambda name: planned.get(name) or self.outputs(name)
         )
-        values, secrets = dict(known.values), dict(known.secrets)
-        for name in step.inputs.keys() - known.values.keys():
+        values, secrets = dict(current.values), dict(current.secrets)
+        for name in step.inputs.keys() - current.values.keys():
             try:
-                found = module_inputs(replace(step, inputs={name: step.inputs[name]}), lookup)
+                inputs = module_inputs(replace(step, inputs={name: step.inputs[name]}), lookup)
             except Invalid:
                 values[name] = UNKNOWN
             else:
-                values |= found.values
-                secrets |= found.secrets
+                values |= inputs.values
+                secrets |= inputs.secrets
         sources = input_sources(self.deployment, step)
         inputs = replace(self._masked(StepInputs(values, secrets)), sources=sources)
         self._mask_replaced(step, inputs)
@@ -197,10 +197,10 @@ class StepValues:
         out of the provider state are those that were known before.
         """
         prepared = self.prepare(name)
-        known = prepared.record.outputs if prepared.record is not None else {}
+        outputs = prepared.record.outputs if prepared.record is not None else {}
         earlier = {
             key: StateOutput(value, sensitive=False)
-            for key, value in known.items()
+            for key, value in outputs.items()
             if not self.services.masker.hides(value)  # the real one was never recorded
         }
         return HookScope(
@@ -243,8 +243,8 @@ class StepValues:
                 variable = prepared.snapshot.variables.get(str(path[0]))
                 return placeholder(None if path[1:] or variable is None else variable.type)
 
-        found = read_recorded_inputs(text, today)
-        former = found.other_secrets(found.values, self.services.key)
+        recorded = read_recorded_inputs(text, today)
+        former = recorded.other_secrets(recorded.values, self.services.key)
         self._mask_former(step.name, former)
         changed = [origin for origin in sorted(set(former.values())) if origin not in without]
         for secret in changed:
@@ -252,14 +252,14 @@ class StepValues:
                 f"the secret {secret} is not the one it was applied with", step=step.name
             )
         for secret in sorted(without):
-            said = f"a placeholder stands for the secret {secret}, which is not available"
-            self.services.note(said, level="warning", step=step.name)
-        known = prepared.snapshot.variables
-        values = {name: value for name, value in found.values.items() if name in known}
+            message = f"a placeholder stands for the secret {secret}, which is not available"
+            self.services.note(message, level="warning", step=step.name)
+        variables = prepared.snapshot.variables
+        values = {name: value for name, value in recorded.values.items() if name in variables}
         secrets = {
             path: origin
-            for path, origin in found.secrets.items()
-            if path[0] in known and origin not in without
+            for path, origin in recorded.secrets.items()
+            if path[0] in variables and origin not in without
         }
         inputs = StepInputs(values, secrets, unavailable=tuple(sorted(without)))
         return RecalledInputs(self._masked(inputs), secrets_known=not changed and not without)
@@ -318,9 +318,9 @@ class StepValues:
             unknown.add(path[:1])
             return None
 
-        found = read_recorded_inputs(text, today)
-        values = {k: v for k, v in found.values.items() if k in wanted and (k,) not in unknown}
-        secrets = {path: origin for path, origin in found.secrets.items() if path[0] in values}
+        recorded = read_recorded_inputs(text, today)
+        values = {k: v for k, v in recorded.values.items() if k in wanted and (k,) not in unknown}
+        secrets = {path: origin for path, origin in recorded.secrets.items() if path[0] in values}
         return self._masked(StepInputs(values, secrets)).values
 
     def recorded_text(self, record: OperationRecord | None) -> str | None:
