@@ -64,11 +64,11 @@ class TerminalApprover:
         steps = sum(step.status == "planned" for step in document.steps)
         later = sum(step.status == "deferred" for step in document.steps)
         what = planned(actions) if actions else "only outputs change"
-        told = [f"{what} in {steps} step{'' if steps == 1 else 's'}"] if steps else []
-        told += [f"{later} asked for later"] if later else []
+        parts = [f"{what} in {steps} step{'' if steps == 1 else 's'}"] if steps else []
+        parts += [f"{later} asked for later"] if later else []
         with self._hold():
             click.echo(plan_text(document, paper(sys.stdout, verbose=self._verbose)))
-        return self._ask(f"{document.command} {self._where}: {'; '.join(told)}")
+        return self._ask(f"{document.command} {self._where}: {'; '.join(parts)}")
 
     def agree(self, what: str) -> bool:
         """

@@ -29,15 +29,15 @@ def with_approval(call: RunCall, file: Path | None, approve_only: tuple[str, ...
     if options.steps or options.exclude:
         raise Usage("--plan says which steps; --approve-only takes some of them")
     approval = _read(call.project.directory / file)
-    known = [item.step for item in approval.steps]
-    unknown = [name for name in approve_only if name not in known]
+    names = [item.step for item in approval.steps]
+    unknown = [name for name in approve_only if name not in names]
     if unknown:
         from orchestrator.domain.suggestions import did_you_mean
 
-        hint = did_you_mean(unknown[0], known)
+        hint = did_you_mean(unknown[0], names)
         raise Usage(f"the approval has no step {unknown[0]!r}", hint=hint)
     plan = replace(options.plan, approval=approval, approved=True, values=True)
-    return replace(call, options=replace(options, steps=approve_only or tuple(known), plan=plan))
+    return replace(call, options=replace(options, steps=approve_only or tuple(names), plan=plan))
 
 
 def write_approval(path: Path, approval: Approval) -> None:

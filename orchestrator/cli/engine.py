@@ -53,15 +53,15 @@ def info(
     from orchestrator.views.engine import engine_text
 
     project = invocation.project()
-    found, records = None, []
+    deployment, records = None, []
     if blueprint is not None:
-        found = load_deployment(
+        deployment = load_deployment(
             project, BlueprintSelection(blueprint, environment), InputPolicy.CHECK_ONLY
         )
         # What is wrong with the store is told by those who rely on it.
-        with composition.open_store(project, found.operations) as store:
-            records = store.unwatched.records(found.blueprint, found.environment)
-    used = choose_for(project, engine, found, records)
+        with composition.open_store(project, deployment.operations) as store:
+            records = store.unwatched.records(deployment.blueprint, deployment.environment)
+    used = choose_for(project, engine, deployment, records)
     document = EngineDocument(
         kind=used.kind,
         version=used.version,

@@ -64,19 +64,19 @@ def command(invocation: Invocation) -> int:
 
     root = invocation.absolute()
     project = re.sub(r"[^a-z0-9_-]+", "-", root.name.lower()).strip("-_")[:63] or "default"
-    made = 0
+    created = 0
     for name, text in _FILES.items():
         file = root / name
         if file.exists():
             click.echo(f"kept     {name}")
             continue
-        made += 1
+        created += 1
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text.format(project=project), encoding="utf-8")
         except OSError as exc:
-            said = f"cannot be written: {exc.strerror}"
-            raise Invalid([Problem(said, Location(name))]) from exc
+            message = f"cannot be written: {exc.strerror}"
+            raise Invalid([Problem(message, Location(name))]) from exc
         click.echo(f"created  {name}")
-    click.echo("next: orchestrator apply hello" if made else "next: orchestrator status --all")
+    click.echo("next: orchestrator apply hello" if created else "next: orchestrator status --all")
     return 0

@@ -89,8 +89,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"orchestrator.cli.{COMMANDS[cmd_name]}")
-        found: click.Command = module.command
-        return found
+        command: click.Command = module.command
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

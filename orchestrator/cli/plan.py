@@ -158,10 +158,10 @@ def _input_options(call: RunCall, deployment: Deployment) -> list[str]:
     """
     The options that gave inputs on this command line, without values that nobody is to see.
     """
-    given = [text for text in call.selection.variables if not _is_secret(text, deployment)]
+    variables = [text for text in call.selection.variables if not _is_secret(text, deployment)]
     files = [str(file) for file in call.selection.input_files]
     return [
-        *(word for text in given for word in ("-i", text)),
+        *(word for text in variables for word in ("-i", text)),
         *(word for file in files for word in ("--input-file", file)),
     ]
 

@@ -89,8 +89,8 @@ class Reports(Struct, frozen=True):
             sarif,
         )
 
-        found = [*findings(plan, blueprint=self.blueprint)] if plan else []
-        found += gate_findings(gate, blueprint=self.blueprint) if gate else ()
+        results = [*findings(plan, blueprint=self.blueprint)] if plan else []
+        results += gate_findings(gate, blueprint=self.blueprint) if gate else ()
         document = gate or plan
         assert document is not None, "there is something to report"
 
@@ -106,14 +106,14 @@ class Reports(Struct, frozen=True):
         texts: Mapping[str, Callable[[], str]] = {
             "markdown": markdown,
             "junit": lambda: junit(plan, gate),
-            "sarif": lambda: sarif(found, version=__version__, prefix=prefix),
+            "sarif": lambda: sarif(results, version=__version__, prefix=prefix),
             "json_file": lambda: document.to_json() + "\n",
         }
         for name, path in self.files.items():
             _write(path, texts[name]())
         if self.environ.get("GITHUB_ACTIONS"):
             self._github(plan, markdown(), document.verdict)
-            _annotate(found, prefix)
+            _annotate(results, prefix)
         if plan is not None and self.environ.get("GITLAB_CI"):
             _write(self.root / GITLAB_REPORT, gitlab_report(plan) + "\n")
 
@@ -152,21 +152,21 @@ def annotate_problems(problems: Iterable[Problem], root: Path, environ: Mapping[
         return
     from orchestrator.views.plan_reports import Finding
 
-    found = [
+    annotations = [
         Finding("invalid", "error", "", item.message, item.at.file, item.at.line or None)
         for item in problems
         if item.at is not None and (root / item.at.file).is_file()
     ]
-    _annotate(found, repository_prefix(root, environ))
+    _annotate(annotations, repository_prefix(root, environ))
 
 
-def _annotate(found: Iterable[Finding], prefix: str) -> None:
+def _annotate(findings: Iterable[Finding], prefix: str) -> None:
     """
     Say them as GitHub's workflow commands, on stderr: stdout is the result.
     """
     stderr = sys.stderr
     raw = stderr.raw if isinstance(stderr, WatchedStream) else stderr
-    for item in found:
+    for item in findings:
         place = f"file={_property(prefix + item.file)}"
         if item.line is not None:
             place += f",line={item.line}"

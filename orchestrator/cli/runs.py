@@ -117,8 +117,8 @@ def logs(invocation: Invocation, run_id: str, step: str) -> int:
 
     project = invocation.project()
     with _open_all(project, store_locations(project)) as readers:
-        found = step_logs(readers, run_id, step)
-    for call, text in found.items():
+        logs_by_call = step_logs(readers, run_id, step)
+    for call, text in logs_by_call.items():
         click.echo(f"==> attempt {call.replace('/', ', ', 1)}")
         click.echo(escaped(text), nl=not text.endswith("\n"))  # earlier versions kept it raw
     return 0

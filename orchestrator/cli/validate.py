@@ -63,21 +63,21 @@ def command(
                 selection = BlueprintSelection(
                     name, each, variables, input_files, engine_option=engine
                 )
-                found = load_deployment(project, selection, InputPolicy.CHECK_ONLY)
-                unread += unread_files(found, files)
-                unread += unread_variables(project.environ, found.inputs)
-                modules = (step.module for step in found.steps_and_hooks().values())
+                deployment = load_deployment(project, selection, InputPolicy.CHECK_ONLY)
+                unread += unread_files(deployment, files)
+                unread += unread_variables(project.environ, deployment.inputs)
+                modules = (step.module for step in deployment.steps_and_hooks().values())
                 if unpackable := pack_problems(modules):
-                    raise Invalid([item.shown_from(found.project_dir) for item in unpackable])
+                    raise Invalid([item.shown_from(deployment.project_dir) for item in unpackable])
         except Invalid as exc:
             problems += [problem for problem in exc.problems if problem not in problems]
         else:
             checked.append(
                 CheckedBlueprint(
-                    blueprint=found.blueprint,
-                    file=found.path,
+                    blueprint=deployment.blueprint,
+                    file=deployment.path,
                     environments=names,
-                    steps=tuple(found.steps),
+                    steps=tuple(deployment.steps),
                 )
             )
     for sentence in dict.fromkeys(unread):

@@ -56,12 +56,12 @@ def verify_destroyed(
         if other.target.target != record.target.target
     }
     at = services.clock.now()
-    found = {
+    existing = {
         ref: _readback(record, ref, at, vanished=ref in vanished)
         for ref, answer in answers.items()
         if answer.verdict == "exists" and (ref.type, ref.id) not in managed
     }
-    for verdict, said in (
+    for verdict, message in (
         ("absent", "the provider has none of these any more"),
         ("unknown", "the provider could not tell of these"),
     ):
@@ -71,9 +71,9 @@ def verify_destroyed(
             if answer.verdict == verdict
         )
         if named:
-            services.note(f"{said}: {named}", step=name)
-    if found:
-        return found_again(record, found, services.stamp())
+            services.note(f"{message}: {named}", step=name)
+    if existing:
+        return found_again(record, existing, services.stamp())
     all_gone = all(ref in answers and answers[ref].verdict == "absent" for ref in remote)
     return confirmed_by_provider(record, objects, services.stamp()) if all_gone else None
 
@@ -90,20 +90,20 @@ def _ask(
     lookup = own_lookup(runner.deployment, prepared.step, inputs, {})
     context = QueryContext(runner.services, prepared, inputs, evidence)
     answers: dict[ObjectRef, Answer] = {}
-    left = list(dict.fromkeys(refs))
-    while left:
-        asked = {ref.address: ref for ref in left}
+    remaining = list(dict.fromkeys(refs))
+    while remaining:
+        batch = {ref.address: ref for ref in remaining}
         # An identity names whichever is there now: it tells nothing of one of several.
-        several = {at for at in asked if sum(ref.address == at for ref in refs) > 1}
+        several = {at for at in batch if sum(ref.address == at for ref in refs) > 1}
         imports = {
             at: str(ref.id) if at in several else import_id_of(prepared.step, ref, lookup)
-            for at, ref in asked.items()
+            for at, ref in batch.items()
         }
         place = runner.services.files.inside(evidence, f"destroyed-{len(answers)}")
         result = ask_provider(context, inputs, place, ProviderQuery(imports)).imports
-        for at, ref in asked.items():
+        for at, ref in batch.items():
             answers[ref] = _answer_here(context, record, ref, result[at])
-        left = [ref for ref in left if ref not in answers]
+        remaining = [ref for ref in remaining if ref not in answers]
     return answers
 
 

@@ -90,16 +90,16 @@ def import_object(
 def _check_object_in_doubt(runner: StepRunner, name: str, address: str, object_id: str) -> None:
     record = runner.steps.prepared[name].record
     for doubt in record.resources.in_doubt if record else ():
-        found = doubt.readback
-        if doubt.address != address or found is None or found.verdict != "exists":
+        readback = doubt.readback
+        if doubt.address != address or readback is None or readback.verdict != "exists":
             continue
-        if object_id not in found.ids:
+        if object_id not in readback.ids:
             options = step_options(runner.deployment, name)
             forget = (*options, "--forget", address, "--reason", "WHY")
             raise Refused(
                 "not_the_one_found",
-                f"{address}: the provider has {' and '.join(found.ids)} for it, not {object_id}: "
-                "that one would be nobody's then",
+                f"{address}: the provider has {' and '.join(readback.ids)} for it, not "
+                f"{object_id}: that one would be nobody's then",
                 hint=f"if it is {object_id} all the same, forget what was found first: "
                 + command_line(runner.deployment, "reconcile", *forget)
                 + "; then `orchestrator import`",

@@ -66,7 +66,7 @@ class DoubtReadback:
         if not query.is_empty:
             result = ask_provider(self._context, self.inputs, self.evidence, query)
         at = services.clock.now()
-        asked = read_back(
+        doubts_read = read_back(
             queries,
             result,
             known_objects(self.record, self._others(), self.state),
@@ -82,7 +82,7 @@ class DoubtReadback:
             scope_change=partial(self._context.scope_change, self.record),
             where_to_look=self._manual_search,
         )
-        return self._with(asked)
+        return self._with(doubts_read)
 
     @cached_property
     def _context(self) -> QueryContext:
@@ -134,8 +134,8 @@ class DoubtReadback:
         text = self.steps.services.store.blob(file) if file else None
         if text is None:
             return None
-        found = read_recorded_inputs(text.decode(), lambda _path, _origin: None)
-        return self._lookup_with(StepInputs(found.values, found.secrets))
+        recorded = read_recorded_inputs(text.decode(), lambda _path, _origin: None)
+        return self._lookup_with(StepInputs(recorded.values, recorded.secrets))
 
     def _manual_search(self, doubt: Doubt, provider: str) -> ManualSearch:
         return ManualSearch(
@@ -158,20 +158,20 @@ class DoubtReadback:
         if template is None:
             return {}
         try:
-            found = template.resolve(provider_lookup(deployment, step, self.steps.outputs))
+            resolved = template.resolve(provider_lookup(deployment, step, self.steps.outputs))
         except Unresolvable:
             return {}
-        value = without_credentials(found.value)
+        value = without_credentials(resolved.value)
         if isinstance(value, dict):
-            return StepInputs(value, found.secrets).masked()
-        secrets = {(name, *path): origin for path, origin in found.secrets.items()}
+            return StepInputs(value, resolved.secrets).masked()
+        secrets = {(name, *path): origin for path, origin in resolved.secrets.items()}
         return StepInputs({name: value}, secrets).masked()
 
-    def _with(self, asked: Iterable[Doubt]) -> OperationRecord:
-        known = {(doubt.address, doubt.action, doubt.started_at): doubt for doubt in asked}
+    def _with(self, updated: Iterable[Doubt]) -> OperationRecord:
+        by_key = {(doubt.address, doubt.action, doubt.started_at): doubt for doubt in updated}
         resources = self.record.resources
         doubts = tuple(
-            known.get((d.address, d.action, d.started_at), d) for d in resources.in_doubt
+            by_key.get((d.address, d.action, d.started_at), d) for d in resources.in_doubt
         )
         return self.record.model_copy(
             update={"resources": resources.model_copy(update={"in_doubt": doubts})}

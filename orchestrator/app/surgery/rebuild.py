@@ -100,9 +100,9 @@ def import_together(
     approval; each by itself where that plan would do more.
     """
     inputs = runner.steps.values.recorded_inputs(runner.steps.prepared[name])
-    with _planned(runner, name, inputs, imports) as found:
-        if found.plan is not None and not found.obstacles:
-            return _carry_out(runner, name, inputs, found.plan, imports)
+    with _planned(runner, name, inputs, imports) as planned:
+        if planned.plan is not None and not planned.obstacles:
+            return _carry_out(runner, name, inputs, planned.plan, imports)
     return _one_by_one(runner, name, imports)
 
 
@@ -124,8 +124,8 @@ def _sound_state(runner: StepRunner, name: str) -> PulledState:
                 phase=exc.phase,
             ) from exc
     approve(runner, name, f"put the damaged provider state aside ({file})")
-    kept = services.workdirs.set_aside(file, evidence)
-    services.note(f"the damaged provider state is kept as {kept}", step=name)
+    backup = services.workdirs.set_aside(file, evidence)
+    services.note(f"the damaged provider state is kept as {backup}", step=name)
     return pull(services, work_dir, evidence, "pull-aside")
 
 
@@ -180,8 +180,8 @@ def _try_plan(
     try:
         plan = plan_imports(runner, name, inputs, imports)
     except EngineFailed as exc:
-        said = [item for item in exc.diagnostics if isinstance(item, Diagnostic)]
-        refused = refused_imports(imports, said)
+        diagnostics = [item for item in exc.diagnostics if isinstance(item, Diagnostic)]
+        refused = refused_imports(imports, diagnostics)
         if not refused and len(imports) == 1:
             refused = dict.fromkeys(imports, exc.message.splitlines()[0])
         elif not refused:
@@ -237,10 +237,10 @@ def _check_unmanaged(imports: Mapping[str, str], state: PulledState) -> None:
 
 
 def _shown(imports: Mapping[str, str], updated: tuple[PlannedAction, ...]) -> str:
-    said = "import " + ", ".join(f"{id_} as {address}" for address, id_ in imports.items())
+    text = "import " + ", ".join(f"{id_} as {address}" for address, id_ in imports.items())
     if updated:
-        said += "; update in place " + ", ".join(item.address for item in updated)
-    return said
+        text += "; update in place " + ", ".join(item.address for item in updated)
+    return text
 
 
 def _one_by_one(

@@ -99,12 +99,12 @@ def check_settled(
     of the call that left it in doubt may still be under way.
     """
     waiting = {
-        doubt.address: left
+        doubt.address: seconds
         for record in records
         for doubt in record.resources.in_doubt
         if doubt.address in forgotten and doubt.action != "forget"
-        for left in [settling_seconds_left(doubt, record, at, settle)]
-        if left > 0
+        for seconds in [settling_seconds_left(doubt, record, at, settle)]
+        if seconds > 0
     }
     if waiting:
         raise Refused(
@@ -137,48 +137,50 @@ def _requested_operations(
     In the order in which one makes way for the next: the lock, the unsaved state, the objects.
     """
     record = runner.steps.records.get(name)
-    found: list[Callable[[], StateOperationResult | None]] = []
+    operations: list[Callable[[], StateOperationResult | None]] = []
     doubted = _addresses_in_doubt(record) if record else ()
     if not request.unlock and any(address in doubted for address in _said_missing(request)):
-        found.append(partial(_check_unlocked, runner, name))
+        operations.append(partial(_check_unlocked, runner, name))
     forgotten = [address for address in request.forget if address in doubted]
     if forgotten and not request.adopt:  # else what is adopted with it is asked for
-        found.append(partial(_approve_word, runner, name, f"forget {', '.join(forgotten)}"))
+        operations.append(partial(_approve_word, runner, name, f"forget {', '.join(forgotten)}"))
     if request.unlock:
-        found.append(partial(_unlock, runner, name, request.unlock))
+        operations.append(partial(_unlock, runner, name, request.unlock))
     if _errored_state_file(runner, name) is not None:
         if request.push_errored_state:
-            found.append(partial(_push, runner, name))
+            operations.append(partial(_push, runner, name))
         elif request.dismiss_errored_state:
-            said = "put errored.tfstate aside, unsaved"
-            found.append(partial(_approve_word, runner, name, said))
-            found.append(partial(_dismiss, runner, name, request.dismiss_errored_state))
-    known = (*_missing_addresses(record), *_tainted_addresses(record)) if record else ()
+            text = "put errored.tfstate aside, unsaved"
+            operations.append(partial(_approve_word, runner, name, text))
+            operations.append(partial(_dismiss, runner, name, request.dismiss_errored_state))
+    addresses = (*_missing_addresses(record), *_tainted_addresses(record)) if record else ()
     objects: list[Callable[[], StateOperationResult | None]] = [
         partial(import_object, runner, name, item.address, item.object_id)
         for item in request.adopt
-        if item.address in known
+        if item.address in addresses
     ]
-    objects += [partial(_untaint, runner, name, item) for item in request.untaint if item in known]
+    objects += [
+        partial(_untaint, runner, name, item) for item in request.untaint if item in addresses
+    ]
     proven = proven_objects(record) if request.adopt_proven and record else {}
     if proven:
         objects.append(partial(import_together, runner, name, proven))
     if request.rebuild_state:
         objects.append(partial(rebuild_state, runner, name))
     if objects:  # on a state that lacks what is unsaved they would leave that behind
-        found.append(partial(runner.check_saved, name))
-    return (*found, *objects)
+        operations.append(partial(runner.check_saved, name))
+    return (*operations, *objects)
 
 
-def _approve_word(runner: StepRunner, name: str, said: str) -> None:
+def _approve_word(runner: StepRunner, name: str, text: str) -> None:
     """
     ApprovalMissing where nobody approved what changes records by a person's word, and nobody can be
     asked or says yes.
     """
     options = runner.options
     if not options.plan.approved and not options.interactive:
-        raise ApprovalMissing(f"{name}: not approved: {said}", hint="add --yes")
-    approve(runner, name, said)
+        raise ApprovalMissing(f"{name}: not approved: {text}", hint="add --yes")
+    approve(runner, name, text)
 
 
 def _check_unlocked(runner: StepRunner, name: str) -> None:
@@ -196,14 +198,14 @@ def proven_objects(record: OperationRecord) -> dict[str, str]:
     The ids, by address, of the objects in doubt that are proven ours: the provider showed it, or
     their create returned the id and nobody has asked yet whether they exist.
     """
-    found: dict[str, str] = {}
+    ids: dict[str, str] = {}
     for doubt in record.resources.in_doubt:
         readback = doubt.readback
         unasked = doubt.id if doubt.action == "create" else None
-        asked = readback.adopts if readback else unasked
-        if doubt.action in ("create", "forget") and asked is not None:
-            found[doubt.address] = asked
-    return found
+        object_id = readback.adopts if readback else unasked
+        if doubt.action in ("create", "forget") and object_id is not None:
+            ids[doubt.address] = object_id
+    return ids
 
 
 def _untaint(runner: StepRunner, name: str, address: str) -> StateOperationResult:
@@ -243,17 +245,18 @@ def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
     file = _errored_state_file(runner, name)
     assert file is not None, "there is one to push"
     lost = read_state_file(services, prepared, file, runner.steps.evidence(name))
-    held = pull(services, prepared.work_dir, runner.steps.evidence(name), "pull-errored")
+    current = pull(services, prepared.work_dir, runner.steps.evidence(name), "pull-errored")
     done: StateOperationResult | None = None
-    if not same_content(lost, held):  # it is the same where a push was killed on its last way
-        _check_pushable(prepared, file, lost, held)
+    if not same_content(lost, current):  # it is the same where a push was killed on its last way
+        _check_pushable(prepared, file, lost, current)
         done = operate(
             runner,
             name,
             StateOperation(
                 command="push",
                 shown=f"save the provider state of errored.tfstate, serial {lost.serial} with "
-                f"{len(lost.objects)} objects, over serial {held.serial} with {len(held.objects)}",
+                f"{len(lost.objects)} objects, over serial {current.serial} with "
+                f"{len(current.objects)}",
                 request=partial(_push_request, runner, file, lost),
             ),
         )
@@ -275,25 +278,25 @@ def _push_request(runner: StepRunner, file: Path, lost: PulledState, private: Pa
 
 
 def _check_pushable(
-    prepared: PreparedStep, file: Path, lost: PulledState, held: PulledState
+    prepared: PreparedStep, file: Path, lost: PulledState, current: PulledState
 ) -> None:
     """
     Refused where the state in the file is not a later one of the same lineage. Where nothing was
     ever written the record may know the lineage.
     """
     bound = prepared.record.provider_state if prepared.record else None
-    known = held.lineage or (bound.lineage if bound else None)
-    if known is not None and lost.lineage != known:
+    lineage = current.lineage or (bound.lineage if bound else None)
+    if lineage is not None and lost.lineage != lineage:
         raise Refused(
             "lineage",
-            f"{file} has lineage {lost.lineage}, the provider state {known}: it is another state",
+            f"{file} has lineage {lost.lineage}, the provider state {lineage}: it is another state",
             hint="look where it comes from; --dismiss-errored-state REASON puts it aside",
         )
-    if held.lineage is not None and lost.serial < held.serial:
+    if current.lineage is not None and lost.serial < current.serial:
         raise Refused(
             "serial_back",
             f"{file} has serial {lost.serial}, the provider state has gone on to "
-            f"{held.serial}: what has been saved since would be lost",
+            f"{current.serial}: what has been saved since would be lost",
             hint="compare the two; --dismiss-errored-state REASON puts it aside",
         )
 
@@ -339,15 +342,15 @@ def _misplaced_problems(
     """
     The addresses that are so in no step, or in several.
     """
-    known: dict[str, list[str]] = {}
+    steps_by_address: dict[str, list[str]] = {}
     for step, record in records.items():
         for address in dict.fromkeys(known_of(record)):
-            known.setdefault(address, []).append(step)
+            steps_by_address.setdefault(address, []).append(step)
     problems = []
     for address in wanted:
-        steps = known.get(address, [])
+        steps = steps_by_address.get(address, [])
         if not steps:
-            listed = ", ".join(sorted(known)) or "nothing"
+            listed = ", ".join(sorted(steps_by_address)) or "nothing"
             problems.append(Problem(f"{address} is not {what}", hint=f"{what}: {listed}"))
         elif len(steps) > 1:
             hint = "name the one with --step"

@@ -86,9 +86,9 @@ def _past_runs(runner: StepRunner, name: str, lock: StateLock) -> Iterable[RunPe
     The earlier runs of ours that are known here and in the store.
     """
     here = list(_from_files(runner, lock))
-    known = {runner.session.run_id, *(run.run_id for run in here)}
+    run_ids = {runner.session.run_id, *(run.run_id for run in here)}
     entries = runner.services.store.history(runner.deployment.target(name))
-    there = (run for run in _from_entries(entries) if run.run_id not in known)
+    there = (run for run in _from_entries(entries) if run.run_id not in run_ids)
     return (_bounded(runner.services, run) for run in (*here, *there))
 
 
@@ -134,10 +134,10 @@ def _from_entries(entries: Iterable[OperationRecord]) -> Iterable[RunPeriod]:
 def _check_dead(runner: StepRunner, name: str, run: RunPeriod, lock: StateLock) -> None:
     services = runner.services
     lease = services.store.lease(run.run_id)
-    known: list[ProcessIdentity] = services.files.engine_identities(run.run_id, name)
+    identities: list[ProcessIdentity] = services.files.engine_identities(run.run_id, name)
     if lease is not None:
-        known.append(lease.owner)
-    states = {services.processes.liveness(identity) for identity in known}
+        identities.append(lease.owner)
+    states = {services.processes.liveness(identity) for identity in identities}
     target = str(runner.deployment.target(name))
     if Liveness.ALIVE in states:
         raise _foreign(target, lock, f"run {run.run_id} or its engine is still at work")

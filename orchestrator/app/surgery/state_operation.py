@@ -93,7 +93,7 @@ def operate(
     record that is returned.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
-    known = prepared.record
+    record = prepared.record
     files, run_id = services.files, runner.session.run_id
     # An attempt of its own: settling looks for one mutating call in each.
     attempt = max((number for number, _ in files.attempts(run_id, name)), default=0) + 1
@@ -103,16 +103,16 @@ def operate(
     if services.stop.stopping:
         raise stopped(services.stop)
     facts = None
-    if known is None or known.status in NOTHING_THERE:
+    if record is None or record.status in NOTHING_THERE:
         facts = _first_facts(runner, prepared, operation, attempt, evidence)
     marker = mark(
-        known,
-        facts.of(state) if facts else _place_in_run(runner, known, attempt, state),
+        record,
+        facts.of(state) if facts else _place_in_run(runner, record, attempt, state),
         state,
         services.stamp(),
         command=operation.command,
         planned=operation.planned,
-        doubts=known.resources.in_doubt if known else (),
+        doubts=record.resources.in_doubt if record else (),
     )
     var_file = evidence / "inputs.tfvars.json"
     secret = (var_file, *operation.secret)
@@ -136,17 +136,17 @@ def operate(
             before=state,
             observe=observe or relay(runner.session, name, marker),
         ),
-        lambda written, found: surgery_ended(written, known, found, services.stamp()),
+        lambda written, after: surgery_ended(written, record, after, services.stamp()),
         spec,
         store=facts.store_for_reruns if facts else lambda: None,
     )
     try:
-        outcome, found = mutate(runner.session, mutation)
+        outcome, after = mutate(runner.session, mutation)
     finally:
         var_file.unlink(missing_ok=True)
     runner.steps.update(name, outcome)
     last = outcome.last_attempt
-    return StateOperationResult(outcome, found.state, last.error if last else None)
+    return StateOperationResult(outcome, after.state, last.error if last else None)
 
 
 def _tell_heartbeat(runner: StepRunner, marker: OperationRecord) -> None:
@@ -210,7 +210,7 @@ def approve(runner: StepRunner, name: str, shown: str) -> None:
 
 
 def _place_in_run(
-    runner: StepRunner, known: OperationRecord | None, attempt: int, state: PulledState
+    runner: StepRunner, record: OperationRecord | None, attempt: int, state: PulledState
 ) -> EntryFacts:
     """
     A record of objects keeps what was applied; only its place in this run is new.
@@ -218,7 +218,7 @@ def _place_in_run(
     return EntryFacts(
         run_id=runner.session.run_id,
         attempt=attempt,
-        provider_state=with_serial_of(known.provider_state if known else None, state),
+        provider_state=with_serial_of(record.provider_state if record else None, state),
     )
 
 
@@ -232,13 +232,13 @@ def _first_facts(
     """
     What a record needs that knows of no objects yet; Refused where no inputs are given for it.
     """
-    known, inputs = prepared.record, operation.inputs
+    record, inputs = prepared.record, operation.inputs
     if inputs is None:
         target = runner.deployment.target(prepared.step.name)
         raise Refused(
             "nothing_there",
             f"{target}: there is nothing to work on: "
-            + (f"it is `{known.status}`" if known else "it was never applied"),
+            + (f"it is `{record.status}`" if record else "it was never applied"),
             hint="apply it, or take an existing object in with `orchestrator import`",
         )
     facts = AttemptFacts(
@@ -255,11 +255,11 @@ def _first_facts(
 
 
 def report_operation(
-    runner: StepRunner, name: str, result: StateOperationResult, said: str
+    runner: StepRunner, name: str, result: StateOperationResult, reason: str
 ) -> Outcome:
     """
-    Report a step whose operation was all there was to do; ``said`` tells of it where it went well.
+    Report a step whose operation was all there was to do; ``reason`` describes a successful one.
     """
     if result.fault is not None:
         return runner.end_with_record(name, result.step_result)
-    return runner.end_with_entry(name, result.record, reason=said)
+    return runner.end_with_entry(name, result.record, reason=reason)
