@@ -6,7 +6,7 @@
 
 VENV    ?= .venv
 ARGS    ?=
-WORKERS ?= 3
+WORKERS ?= 4
 
 # The first of these that is new enough; `make PYTHON=/path/to/python3 ...` chooses another.
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \

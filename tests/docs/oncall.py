@@ -21,7 +21,7 @@ from pathlib import Path
 
 from fixtures.fakecloud import Cloud, environment, install
 from tests.aws.cloud import aws_cloud
-from tests.project import REPOSITORY, Project, eventually, finish, require_engine
+from tests.project import REPOSITORY, Ended, Project, eventually, finish, require_engine
 
 PAGE = REPOSITORY / "docs/oncall.md"
 _BLOCK = re.compile(
@@ -97,13 +97,12 @@ class Stage:
         Type a command; what it said.
         """
         _, *arguments = shlex.split(line)
-        return self.show(line, self.project.start(*arguments))
+        return self.show(line, self.project.run(*arguments))
 
-    def show(self, line: str, tool: subprocess.Popen[str], *, killed: bool = False) -> str:
+    def show(self, line: str, ended: Ended, *, killed: bool = False) -> str:
         """
         Show a command that was started otherwise.
         """
-        ended = finish(tool)
         self._screen.append(f"$ {line}\n{'...' if killed else _essence(ended.said)}\n")
         return ended.said
 
@@ -185,7 +184,7 @@ def killed_runner(stage: Stage) -> None:
     told = "the heartbeat tells what is under way"
     eventually(lambda: any(lease["in_flight"] for lease in project.leases()), told, tool)
     stage.kill_all(tool)
-    stage.show(line, tool, killed=True)
+    stage.show(line, finish(tool), killed=True)
     stage.type("orchestrator recover shop --step compute")
     said = stage.type("orchestrator reconcile shop --step compute")
     line = stage.offered(said, "reconcile .*--adopt", WHY="the runner was lost")
@@ -201,7 +200,7 @@ def unsaved_state(stage: Stage) -> None:
         tool = stage.project.start(*shlex.split(line)[1:])
         stage.cloud.wait_for_call("create", "compute")
         _ask(f"{address}/compute?refuse=500")
-        stage.show(line, tool)
+        stage.show(line, finish(tool))
         _ask(f"{address}/compute?refuse=0")
         said = stage.type("orchestrator recover shop --step compute")
         stage.type(stage.offered(said, "reconcile", WHY="the state server is back") + " --yes")
@@ -262,7 +261,7 @@ def spooled(stage: Stage) -> None:
     # The log of the store cannot grow any more; smaller files can be written.
     full = (project.own / "operations.db-wal").stat().st_size
     resource.prlimit(tool.pid, resource.RLIMIT_FSIZE, (full, full))
-    stage.show(line, tool)
+    stage.show(line, finish(tool))
     stage.type("orchestrator status shop --step compute")
     stage.type("orchestrator apply shop --yes")
 
