@@ -167,6 +167,24 @@ def test_another_input_is_another_plan(project: Project) -> None:
     assert not list(project.own.rglob("was-here"))
 
 
+def test_an_input_that_was_left_out_is_another_plan(project: Project) -> None:
+    """
+    What was approved is not silently left undone: without the input that it was planned with there
+    is nothing to change, and that ends with 6. Once it is applied, the same again ends with 0.
+    """
+    project.ok("apply", "pair", "--yes")
+    plan(project, "-i", "value=two")
+    entries = project.entries("first")
+
+    ended = project.run("apply", "pair", "--plan", "approval.json", "--json")
+
+    assert ended.code == 6, ended.said
+    assert "input value is another one" in ended.rows["first"]["reason"]
+    assert project.entries("first") == entries
+    for _ in range(2):
+        project.ok("apply", "pair", "--plan", "approval.json", "-i", "value=two")
+
+
 def test_another_region_is_another_plan(project: Project, cloud: Cloud) -> None:
     """
     No value of what is to be created tells where.

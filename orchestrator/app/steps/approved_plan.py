@@ -55,13 +55,16 @@ def check_approved(
     plan: CheckedPlan,
 ) -> None:
     """
-    PlanChanged where carrying the plan out would do anything that the approval does not cover. What
-    a step declares as its actions goes with the step.
+    PlanChanged where carrying the plan out would do anything that the approval does not cover, or
+    would leave out what was approved because it is made from something else. What a step declares
+    as its actions goes with the step.
     """
     name = prepared.step.name
     if hook_of(name) is not None:
         return
     approved = approval.step(name)
+    if plan.empty and (approved is None or approved.status != "planned"):
+        return
     if approved is None or approved.status == "deferred":
         why = "it was deferred: nobody has seen what it changes"
         differences = [why if approved else "it was not in the plan that was approved"]

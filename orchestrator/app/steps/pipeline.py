@@ -138,6 +138,10 @@ class StepPipeline:
         """
         check = partial(check_state, may_be_missing=self.verb == "destroy")
         with self._planned(check, "refused") as plan:
+            if plan.empty and not self.options.reviewed:
+                self._is_covered(
+                    plan
+                )  # nothing to do may be due to another input than was approved
             if not plan.empty:
                 # Without a refresh nobody has noticed yet that the provider may be a wrong one.
                 if not self.options.refresh:
