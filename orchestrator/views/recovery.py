@@ -41,6 +41,8 @@ _PLAIN = (
     "nothing_missing",
     "unknown_run",
 )
+#: Reasons that `wait` tells of already.
+_TOLD_BY_WAIT = ("live", "claimed")
 _PROCESS = {
     Liveness.ALIVE: "alive",
     Liveness.GONE: "gone",
@@ -57,7 +59,8 @@ def recovery_text(document: RecoveryDocument, paper: Paper) -> str:
     _head(page, document)
     names = max((len(step.step) for step in document.steps), default=0)
     detailed = True
-    first = next((step.step for step in document.steps if step.recommended), None)
+    detailed_steps = (step for step in document.steps if paper.verbose or not _quiet(step))
+    first = next((step.step for step in detailed_steps if step.recommended), None)
     for step in document.steps:
         quiet = not paper.verbose and _quiet(step)
         if detailed or not quiet:
@@ -117,6 +120,9 @@ def _may_roll_back(step: RecoveryStep) -> bool:
 
 
 def _quiet(step: RecoveryStep) -> bool:
+    if step.situation is Situation.CLAIMED:
+        # The step that the run works on says what there is to wait for.
+        return step.status not in (StepStatus.ERROR, StepStatus.RUNNING)
     return (
         step.recommended is None
         and step.hint is None
@@ -280,4 +286,4 @@ def _refusals(page: Page, step: RecoveryStep) -> list[str]:
 
 
 def _is_shown(page: Page, item: RemedyDocument) -> bool:
-    return page.paper.verbose or item.reason.code not in _PLAIN
+    return page.paper.verbose or item.reason.code not in (*_PLAIN, *_TOLD_BY_WAIT)

@@ -257,6 +257,8 @@ def test_a_killed_run_is_waited_for_and_settled(
         "run": "gone",
         "engine": "alive",
     }
+    screen = project.ok("recover", "web").out
+    assert (screen.count("is going on"), screen.count("> wait")) == (1, 1)
     if waits:
         assert take(project, row, "wait") == 0
     else:
