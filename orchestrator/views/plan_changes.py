@@ -80,8 +80,12 @@ def _parts(page: Page, whole: AttributeChange, *, indent: int) -> None:
         _differing_lines(page, whole, indent=indent)
         return
     sides = ({whole.path: whole.before}, {whole.path: whole.after})
-    for change in attribute_changes(*sides, before_marks=Marks(), after_marks=Marks()):
-        _value_change(page, change, _MARKS[change.change], indent=indent)
+    parts = attribute_changes(*sides, before_marks=Marks(), after_marks=Marks())
+    if [part.path for part in parts] == [whole.path]:
+        _differing_lines(page, whole, indent=indent)
+        return
+    for part in parts:
+        _value_change(page, part, _MARKS[part.change], indent=indent)
 
 
 def changed_objects(page: Page, resources: Iterable[ResourceChange], *, indent: int) -> None:
@@ -117,7 +121,7 @@ def changed_outputs(page: Page, outputs: Iterable[OutputValueChange], *, indent:
         kind = {"create": "added", "delete": "removed"}.get(item.action, "changed")
         change = AttributeChange.model_validate(
             {
-                "path": f"output {item.name}",
+                "path": item.name,
                 "change": kind,
                 "before": item.before,
                 "after": item.after,
@@ -125,7 +129,12 @@ def changed_outputs(page: Page, outputs: Iterable[OutputValueChange], *, indent:
                 "known": item.known,
             }
         )
-        _value_change(page, change, _MARKS[kind], indent=indent)
+        mark = _MARKS[kind]
+        if _fits(page, change):
+            _value_change(page, change, mark, kind="output ", indent=indent)
+        else:
+            page.line((f"{mark} ", _style(mark)), f"output {item.name}:", indent=indent)
+            _parts(page, change, indent=indent + 2)
 
 
 def warnings(page: Page, changes: PlanChanges, *, indent: int) -> None:
@@ -205,13 +214,15 @@ def _attributes(page: Page, item: ResourceChange, *, indent: int) -> None:
         page.line((f"{UNKNOWN[1:-1]}: ", "dim"), ", ".join(unknown), indent=indent, hang=4)
 
 
-def _value_change(page: Page, change: AttributeChange, mark: str, *, indent: int) -> None:
+def _value_change(
+    page: Page, change: AttributeChange, mark: str, *, indent: int, kind: str = ""
+) -> None:
     """
-    Add a value before and after: in a line, or as the lines that differ.
+    Add a value before and after: in a line, or as the lines that differ. ``kind`` says what has it,
+    where that is no attribute.
     """
     forced: Part = ("  # forces the replacement" if change.forces_replacement else "", "bad")
-    style = {"+": "good", "-": "bad"}.get(mark, "warn")
-    name = ((f"{mark} " if mark else "", style), f"{change.path}: ")
+    name = ((f"{mark} " if mark else "", _style(mark)), f"{kind}{change.path}: ")
     if not _fits(page, change):
         page.line(*name, forced, indent=indent, hang=4)
         _differing_lines(page, change, indent=indent + 2)
@@ -221,6 +232,10 @@ def _value_change(page: Page, change: AttributeChange, mark: str, *, indent: int
     if change.change == "reordered":
         text += " (another order)"
     page.line(*name, text, forced, indent=indent, hang=4)
+
+
+def _style(mark: str) -> str:
+    return {"+": "good", "-": "bad"}.get(mark, "warn")
 
 
 def _sides(page: Page, change: AttributeChange) -> tuple[str, str]:

@@ -166,6 +166,7 @@ CHANGES = PlanChanges(
         OutputValueChange(name="cidr", before="10.8.0.0/16", after="10.9.0.0/16"),
         OutputValueChange(name="key", sensitive=True),
         OutputValueChange(name="old", action="delete", before=1),
+        OutputValueChange(name="rules", before=[_RULE], after=[_RULE, {"from_port": 22}]),
     ),
     inputs_changed=(
         InputChange(name="suffix", before="assets2", after="assets", source="blueprint default"),
