@@ -19,10 +19,13 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.values import replace
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.placement import StorePlacement
+from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 from tests.fakes.engine import Cloud, FakeRoot, Fault, Killed, Thing
 from tests.fakes.services import Premises
 from tests.stateful.test_offered_commands import GRAPH, World
@@ -33,12 +36,20 @@ _BY_A_PERSON = {"forgotten", "accepted"}
 
 class FailingStore:
     """
-    A store whose appends fail from a given one on.
+    A store whose appends fail from a given one on, and that can be put back to a copy of it.
     """
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self.appends_left: int | None = None
+
+    def copy(self) -> dict[str, Any]:
+        kept = ("_entries", "_blobs", "_claims")
+        return {name: copy.deepcopy(getattr(self._store, name)) for name in kept}
+
+    def put_back(self, backup: dict[str, Any]) -> None:
+        for name, content in copy.deepcopy(backup).items():
+            setattr(self._store, name, content)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -91,7 +102,11 @@ class History:
         self.there = there
         self.world = World(there)
         self.store = FailingStore(there.store)
-        there.services = replace(there.services, store=self.store)
+        memory = SequenceMemory(there.place / "seen", "memory:")
+        place = StorePlacement(StoreLocation(url="memory:"), lambda *_: ())
+        watched = WatchedStore(self.store, memory, place, lambda _: None)
+        there.services = replace(there.services, store=watched)
+        self.store_backup: dict[str, Any] | None = None
         self.backups: dict[str, Backup] = {}
         self.done: list[str] = []
         for step in GRAPH:
@@ -104,7 +119,9 @@ class History:
         Carry out one act.
         """
         root = self.there.root(act.step)
-        if act.command:
+        if act.command and act.meanwhile == "the store is put back":
+            self._run_on_an_old_store(act, root)
+        elif act.command:
             self._run(act, root)
         else:
             self._happen(act.happens, act.step, root)
@@ -120,6 +137,23 @@ class History:
             self.done.append(f"{act}: exit {code}")
         root.faults, root.unreadable_after_apply, root.pull_error = {}, False, None
         self.store.appends_left = None
+
+    def _run_on_an_old_store(self, act: Act, root: FakeRoot) -> None:
+        """
+        A command finds the store as it was: where anything was recorded since, nothing happens.
+        """
+        newest, clouds = self.store.copy(), self._clouds()
+        if self.store_backup is not None:
+            self.store.put_back(self.store_backup)
+        if self.store.copy()["_entries"] == newest["_entries"]:
+            self._run(act, root)
+            return
+        self._run(act, root)
+        assert self._clouds() == clouds, f"something was done on an old store: {self.told()}"
+        self.store.put_back(newest)
+
+    def _clouds(self) -> list[Cloud]:
+        return [copy.deepcopy(_cloud(self.there.root(step))) for step in GRAPH]
 
     def _words(self, step: str, root: FakeRoot) -> dict[str, str]:
         """
@@ -160,6 +194,8 @@ class History:
                 cloud.alive.pop(min(cloud.alive))
             case "somebody makes an object":
                 cloud.alive[f"foreign-{len(cloud.alive)}"] = f"fake_object.{step}"
+            case "the store is backed up":
+                self.store_backup = self.store.copy()
             case "the machine is lost":
                 for name in ("runs", "work"):
                     shutil.rmtree(self.there.place / name, ignore_errors=True)
@@ -261,6 +297,7 @@ EVENTS = [
     "an object is removed from state",
     "somebody deletes an object",
     "somebody makes an object",
+    "the store is backed up",
     "the machine is lost",
     "time passes",
 ]
@@ -274,7 +311,7 @@ FAULTS = [
     Fault.KILL_BOTH,
     Fault.KILL_US,
 ]
-MEANWHILE = ["", "", "", "the backend goes away", "the store fails"]
+MEANWHILE = ["", "", "", "the backend goes away", "the store fails", "the store is put back"]
 
 
 @st.composite
@@ -294,6 +331,14 @@ _REMOVED = Act(happens="an object is removed from state")
 @example([_KILLED, _REMOVED, Act("orchestrator destroy web")])
 @example([_KILLED, _REMOVED, Act(happens="time passes"), Act("orchestrator apply web")])
 @example([_KILLED, _REMOVED, Act(happens="time passes"), Act("orchestrator reconcile web")])
+@example(
+    [
+        Act(happens="the store is backed up"),
+        Act(happens="the module grows"),
+        Act("orchestrator apply web"),
+        Act("orchestrator destroy web", meanwhile="the store is put back"),
+    ]
+)
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(st.lists(acts(), max_size=7))
 def test_nothing_that_we_made_drops_out_of_sight(later: list[Act]) -> None:
