@@ -17,15 +17,15 @@ def graph_text(document: GraphDocument, paper: Paper) -> str:
     page = Page(paper)
     page.line((f"{document.blueprint}/{document.environment}", "bold"))
     rows: list[list[Part]] = []
-    seen = 0
+    last_wave = 0
     for step in document.steps:
         facts = [f"needs {', '.join(step.needs)}"] if step.needs else []
         if step.owned_by:
             facts.append(f"owned by {step.owned_by}")
         facts += step.reasons
         facts.append(step.module_ref)
-        wave = "" if step.wave == seen else str(step.wave)
-        seen = step.wave
+        wave = "" if step.wave == last_wave else str(step.wave)
+        last_wave = step.wave
         rows.append([(wave, "dim"), (step.step, "bold"), "; ".join(facts)])
     page.table(rows, indent=2)
     return page.render()

@@ -101,8 +101,8 @@ class HumanView:
             yield
         finally:
             with self._lock:
-                held, self._held = self._held or [], None
-                self._write("".join(held))
+                pending, self._held = self._held or [], None
+                self._write("".join(pending))
 
     def _write(self, text: str) -> None:
         if self._held is not None:

@@ -104,13 +104,13 @@ def absence_text(absence: Absence) -> str:
     """
     How absence was established; with what a person said and the run that wrote it down.
     """
-    said = {
+    reasons = {
         f"{item.why or 'no reason given'}, run {item.run_id}" if item.run_id else item.why or ""
         for item in absence.checked
         if item.state == "forgotten"
     }
     method = METHODS.get(absence.method, absence.method)
-    return f"{method}: {'; '.join(sorted(said))}" if said else method
+    return f"{method}: {'; '.join(sorted(reasons))}" if reasons else method
 
 
 def fault_text(fault: Fault) -> str:
@@ -162,7 +162,7 @@ def released_texts(released: Iterable[ReleasedObject]) -> list[str]:
     """
     items = list(released)
     endings = {"forgotten": "lives on", "vanished": "was not found any more"}
-    found = []
+    texts = []
     for how, ending in endings.items():
         names = [
             f"{item.address} ({item.id})" if item.id else item.address
@@ -170,8 +170,8 @@ def released_texts(released: Iterable[ReleasedObject]) -> list[str]:
             if item.how == how
         ]
         if names:
-            found.append(f"{len(names)} {how}: {', '.join(names)} {ending}")
-    return found
+            texts.append(f"{len(names)} {how}: {', '.join(names)} {ending}")
+    return texts
 
 
 def outcome_text(step: StepRun) -> str:
@@ -185,8 +185,8 @@ def outcome_text(step: StepRun) -> str:
             return pending_text(step.blocked_by, step.reason)
         case StepStatus.ERROR:
             words = fault_text(step.error) if step.error else step.last_error or "no reason known"
-            left = step.error.summary if step.error and step.error.code in AS_ASKED else None
-            return _join(words, done, left, step.reason)
+            unfinished = step.error.summary if step.error and step.error.code in AS_ASKED else None
+            return _join(words, done, unfinished, step.reason)
         case StepStatus.RUNNING:
             return _join("no outcome recorded", done, step.reason)
         case StepStatus.OK:
@@ -198,8 +198,8 @@ def outcome_text(step: StepRun) -> str:
             gone = f"absence {absence.verdict} ({absence_text(absence)})" if absence else ""
             return _join(done, gone, step.reason if (step.reason or "") not in gone else None)
         case StepStatus.RETAINED | StepStatus.SKIPPED:
-            kept = f"retained: {retained_text(step.retained)}" if step.retained else step.reason
-            return _join(kept, done)
+            reason = f"retained: {retained_text(step.retained)}" if step.retained else step.reason
+            return _join(reason, done)
 
 
 def pending_text(blocked_by: Sequence[str], reason: str | None = None) -> str:
@@ -220,13 +220,13 @@ def steps_table(
     not run the story is what is ``recorded``.
     """
     numbers = {item.step: len(item.objects) for item in alive}
-    known = recorded or {}
+    statuses = recorded or {}
     rows: list[list[Part]] = []
     for step in steps:
         living = numbers.get(step.step, 0)
         tail = f"; {living} alive" if living else ""
-        if step.status is StepStatus.PENDING and step.step in known:
-            tail = f"; {known[step.step]} as before{tail}"
+        if step.status is StepStatus.PENDING and step.step in statuses:
+            tail = f"; {statuses[step.step]} as before{tail}"
         style = STATUS_STYLE[step.status]
         rows.append([(step.step, "bold"), (step.status, style), f"{outcome_text(step)}{tail}"])
     page.table(rows, indent=2)
@@ -243,7 +243,7 @@ def failures(
     Add what failed and why, each diagnostic once, in the engine's own words, and what to do first,
     without what is ``offered`` below.
     """
-    told: set[Diagnostic] = set()
+    shown: set[Diagnostic] = set()
     hinted: set[str] = set()
     failed = [
         step
@@ -266,12 +266,12 @@ def failures(
         errors = [item for item in fault.diagnostics if item.severity == "error"]
         if not errors and head != fault.summary:
             page.text(fault.summary, indent=4)
-        fresh = [item for item in dict.fromkeys(errors) if item not in told]
+        fresh = [item for item in dict.fromkeys(errors) if item not in shown]
         for item in fresh:
             diagnostic(page, item, indent=4)
         if errors and not fresh:
             page.line("the same error as above", indent=4)
-        told.update(fresh)
+        shown.update(fresh)
         label = "next" if step.hint else "first"
         hint = step.hint or hint_of(fault, step.in_doubt) or ""
         hint = "" if fault.phase == "lock" and _is_unlocked(step.step, offered) else hint
@@ -289,12 +289,12 @@ def unoffered_hint(hint: str, offered: Sequence[NextCommand]) -> str:
     commands = [set(shlex.split(item.command)) for item in offered]
 
     def is_offered(part: str) -> bool:
-        named = [set("".join(found).split()) for found in _NAMED.findall(part)]
-        known = [{word for word in words if not word.isupper()} for words in named]
-        exact = any(word.startswith("--") for words in known for word in words)
-        whole = any("orchestrator" in words for words in known)
+        named = [set("".join(parts).split()) for parts in _NAMED.findall(part)]
+        required = [{word for word in words if not word.isupper()} for words in named]
+        exact = any(word.startswith("--") for words in required for word in words)
+        whole = any("orchestrator" in words for words in required)
         return (exact or whole) and all(
-            any(words <= command for command in commands) for words in known
+            any(words <= command for command in commands) for words in required
         )
 
     return "; ".join(part for part in hint.split("; ") if not is_offered(part))
@@ -344,8 +344,8 @@ def diagnostic_text(item: Diagnostic) -> str:
     """
     place = diagnostic_location(item)
     detail = "" if item.summary in _OF_TARGETS else " ".join(item.detail.split())
-    said = _join(item.summary, detail)
-    return f"{said} ({place})" if place else said
+    text = _join(item.summary, detail)
+    return f"{text} ({place})" if place else text
 
 
 def diagnostic_location(item: Diagnostic) -> str:
@@ -388,7 +388,7 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
             text = f"{', '.join(tainted)} (half-made: the next apply replaces it)"
             rows.append([("tainted", "warn"), text])
         for item in doubts:
-            rows.append([("in doubt", "bad"), doubt_text(item, told=_told(step.error))])
+            rows.append([("in doubt", "bad"), doubt_text(item, shown=_shown_text(step.error))])
             rows += [[("", "dim"), words] for words in readback_texts(item.readback)]
         if not rows:
             continue
@@ -400,24 +400,24 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
         page.table(rows, indent=4)
 
 
-def _told(fault: Fault | None) -> str:
+def _shown_text(fault: Fault | None) -> str:
     """
-    What a screen says of a fault anyway.
+    The text that a screen shows of a fault anyway.
     """
     if fault is None:
         return ""
-    said = (f"{item.summary} {item.detail}" for item in fault.diagnostics)
-    return " ".join([fault.summary, *said])
+    details = (f"{item.summary} {item.detail}" for item in fault.diagnostics)
+    return " ".join([fault.summary, *details])
 
 
-def doubt_text(item: Doubt, *, told: str = "") -> str:
+def doubt_text(item: Doubt, *, shown: str = "") -> str:
     """
     An object in doubt: symbol, address, id, since when, and why nothing is known of it; without
-    what the screen has ``told``.
+    what the screen shows already (``shown``).
     """
     since = f", {item.action} began {utc(item.started_at)}" if item.started_at else ""
     name = f"{item.address} [{item.id}]" if item.id else item.address
-    return f"{SYMBOLS[item.action]} {name}{since}{shortened_why(item.why, told)}"
+    return f"{SYMBOLS[item.action]} {name}{since}{shortened_why(item.why, shown)}"
 
 
 def heartbeat_rows(
@@ -429,8 +429,8 @@ def heartbeat_rows(
     verbose: bool,
 ) -> list[tuple[str, str, str]]:
     """
-    Label, style and text of what the last heartbeat told: the newest of many that are done, and all
-    that is under way, which is bad where its run is not ``alive``.
+    Label, style and text of what the last heartbeat reported: the newest of many that are done, and
+    all that is under way, which is bad where its run is not ``alive``.
     """
     shown = completed if verbose else completed[-_MANY:]
     rows = []
@@ -448,16 +448,16 @@ def _object(item: InFlight, id_: str | None = None) -> str:
     return f"{SYMBOLS[item.action]} {item.address}" + (f" [{id_}]" if id_ else "")
 
 
-def shortened_why(why: str, told: str) -> str:
+def shortened_why(why: str, shown: str) -> str:
     """
-    ": " and why something is in doubt, without the error that ends it where that is ``told``
-    already; empty where all of it is.
+    ": " and why something is in doubt, without the error that ends it where that is
+    ``shown`` already; empty where all of it is.
     """
-    known = " ".join(told.split())
+    text = " ".join(shown.split())
     head, _, error = why.partition(": ")
-    if why in known:
+    if why in text:
         return ""
-    repeated = bool(error) and " ".join(error.split()) in known
+    repeated = bool(error) and " ".join(error.split()) in text
     return f": {head if repeated else why}"
 
 
@@ -482,8 +482,8 @@ def readback_texts(readback: Readback | None, *, brief: bool = False) -> list[st
         lines.append(f"look for what was made {period}")
         for label, values in (("provider", look.provider), ("inputs", look.inputs)):
             if values:
-                told = ", ".join(f"{name}={value}" for name, value in values.items())
-                lines.append(f"{label}: {told}")
+                pairs = ", ".join(f"{name}={value}" for name, value in values.items())
+                lines.append(f"{label}: {pairs}")
         if look.declare:
             offer = f"or add what fits to the step in {look.file}, and reconcile:"
             lines.append("\n".join([offer, *look.declare]).replace("\n", "\n  "))

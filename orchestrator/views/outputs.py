@@ -17,10 +17,10 @@ def outputs_text(document: OutputsDocument, paper: Paper) -> str:
     """
     page = Page(paper)
     for step in document.steps:
-        known = "" if step.status in (StepStatus.OK, StepStatus.RETAINED) else "  (was known)"
+        note = "" if step.status in (StepStatus.OK, StepStatus.RETAINED) else "  (was known)"
         for name, value in sorted(step.outputs.items()):
             shown = json.dumps(value, ensure_ascii=False)
-            page.line(f"{step.step}.{name} = {shown}", (known, "dim"))
+            page.line(f"{step.step}.{name} = {shown}", (note, "dim"))
         for name in sorted(step.sensitive_outputs):
             page.line(f"{step.step}.{name} = ", ("(sensitive)", "dim"))
     if not any(step.outputs or step.sensitive_outputs for step in document.steps):

@@ -153,7 +153,7 @@ class Page:
         if not self.paper.called_in:
             return text
         program = f"orchestrator -C {shlex.quote(self.paper.called_in)} "
-        return _COMMAND.sub(lambda found: f"{found[1]}{program}", text)
+        return _COMMAND.sub(lambda match: f"{match[1]}{program}", text)
 
     def next(self, hint: str, *, indent: int = 0) -> None:
         """
@@ -233,12 +233,12 @@ def cut(text: str, room: int, dots: str) -> str:
     text = " ".join(clean(text).split())
     if cells(text) <= room:
         return text
-    kept = ""
+    head = ""
     for char in text:
-        if cells(kept) + cells(char) + cells(dots) > room:
+        if cells(head) + cells(char) + cells(dots) > room:
             break
-        kept += char
-    return kept + dots
+        head += char
+    return head + dots
 
 
 def _styled(part: Part) -> tuple[str, str]:

@@ -119,9 +119,9 @@ def _is_quiet(step: PlannedStep) -> bool:
     """
     Whether all there is to tell of a step is that it does not change.
     """
-    told = step.reason or step.drift or step.drifted or step.diagnostics
+    details = step.reason or step.drift or step.drifted or step.diagnostics
     failing = any(check.status in ("fail", "error") for check in step.checks)
-    return step.status == "unchanged" and not (told or failing)
+    return step.status == "unchanged" and not (details or failing)
 
 
 def step_text(step: PlannedStep, paper: Paper) -> str:
@@ -147,12 +147,12 @@ def plan_summary(document: PlanDocument) -> str:
         head = "only outputs change" if outputs else "only provider state changes"
     elif not total and (waiting or failed):  # of those nobody knows
         head = f"no changes in {count(rest, 'step')}" if rest else ""
-    said = (
+    parts = (
         head,
         f"{count(waiting, 'step')} cannot be planned yet" if waiting else "",
         f"{count(failed, 'step')} could not be planned" if failed else "",
     )
-    return "; ".join(filter(None, said))
+    return "; ".join(filter(None, parts))
 
 
 def losses(page: Page, document: PlanDocument) -> None:
@@ -185,10 +185,10 @@ def forbidden(page: Page, document: PlanDocument) -> None:
         ("fail", "Forbidden by the policy", "bad"),
         ("warn", "The policy warns", "warn"),
     ):
-        found = [item for item in document.policy if item.verdict == verdict]
-        if found:
+        breaches = [item for item in document.policy if item.verdict == verdict]
+        if breaches:
             page.line((title, style))
-        for item in found:
+        for item in breaches:
             page.line((item.step or "all steps", "bold"), f"  {item.text}", indent=2, hang=6)
 
 
@@ -196,17 +196,17 @@ def step_line(page: Page, step: PlannedStep) -> None:
     """
     Add a step in one line.
     """
-    said = step.reason or ""
+    text = step.reason or ""
     match step.status:
         case "planned":
-            said = planned(step.actions) if step.actions else "only outputs change"
+            text = planned(step.actions) if step.actions else "only outputs change"
         case "unchanged":
-            said = "no changes"
+            text = "no changes"
         case "failed" if step.error:
-            said = fault_text(step.error)
+            text = fault_text(step.error)
     style = {"deferred": "warn", "failed": "bad"}.get(step.status, "")
     word = f"{step.status}: " if step.status == "deferred" else ""
-    page.line((step.step, "bold"), ": ", (word, style), said, indent=2)
+    page.line((step.step, "bold"), ": ", (word, style), text, indent=2)
 
 
 def step_plan(page: Page, step: PlannedStep) -> None:

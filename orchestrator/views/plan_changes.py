@@ -143,9 +143,9 @@ def warnings(page: Page, changes: PlanChanges, *, indent: int) -> None:
     """
     for item in changes.diagnostics:
         plan_diagnostic(page, item, indent=indent)
-    told = {item.detail for item in changes.diagnostics}
+    shown = {item.detail for item in changes.diagnostics}
     for check in changes.checks:
-        if check.status in ("fail", "error") and not told.intersection(check.problems):
+        if check.status in ("fail", "error") and not shown.intersection(check.problems):
             problems = "; ".join(check.problems) or check.status
             page.line(("warning", "warn"), f": {check.address}: {problems}", indent=indent)
 
@@ -184,13 +184,13 @@ def _object(page: Page, item: ResourceChange, *, indent: int) -> None:
         item.engine_word or "",
         "only its notation changes" if item.equivalent and item.action == "update" else "",
     ]
-    said = "; ".join(filter(None, notes))
+    text = "; ".join(filter(None, notes))
     loss = LOSSES.get(item.action)
     row: list[Part] = [(f"{symbol:>3} ", ACTION_STYLE[item.action]), item.named]
     if loss:
         row += ["  ", (loss, "bad")]
-    if said:
-        row.append(f" ({said})")
+    if text:
+        row.append(f" ({text})")
     page.line(*row, indent=indent, hang=6)
     if item.action not in ("delete", "forget") or page.paper.verbose:
         _attributes(page, item, indent=indent + 6)

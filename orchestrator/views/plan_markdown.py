@@ -45,45 +45,45 @@ def plan_markdown(document: PlanDocument, paper: Paper, *, whole: str, head: str
     forbidden(refused, document)
     if document.policy:
         forbids = any(item.verdict == "fail" for item in document.policy)
-        said = "The policy forbids this." if forbids else "The policy warns of this."
-        head += f"\n> [!WARNING]\n> {said}\n\n"
+        heading = "The policy forbids this." if forbids else "The policy warns of this."
+        head += f"\n> [!WARNING]\n> {heading}\n\n"
         head += fenced(refused.render().strip("\n"))
     sections = list(_sections(document, paper))
-    rows = "".join(f"| `{item.step}` | {item.told} |\n" for item in sections)
+    rows = "".join(f"| `{item.step}` | {item.outcome} |\n" for item in sections)
     head += f"\n| step | plan |\n|---|---|\n{rows}" if rows else ""
     note = f"\nShortened to {LIMIT:,} characters. The whole plan: {whole}\n"
     if len(head) + len(note) > LIMIT:
         return head[: LIMIT - len(note)].rpartition("\n")[0] + "\n" + note
-    made, cut = head, False
+    document_text, cut = head, False
     for section in sections:
         if not section.body:
             continue
-        room = LIMIT - len(made) - len(note)
+        room = LIMIT - len(document_text) - len(note)
         full = section.text(section.body)
         if len(full) > room:
             cut = True
-            kept = section.body[: max(room - _LEAST, 0)].rpartition("\n")[0]
-            full = section.text(f"{kept}\n...") if len(kept) > _LEAST else ""
+            beginning = section.body[: max(room - _LEAST, 0)].rpartition("\n")[0]
+            full = section.text(f"{beginning}\n...") if len(beginning) > _LEAST else ""
             full = full if len(full) <= room else ""
-        made += full
-    return made + (note if cut else "")
+        document_text += full
+    return document_text + (note if cut else "")
 
 
 class _Section(Struct, frozen=True):
     step: str
-    told: str
+    outcome: str
     body: str
 
     def text(self, body: str) -> str:
         return (
-            f"\n<details><summary><b>{self.step}</b>: {self.told}</summary>\n\n"
+            f"\n<details><summary><b>{self.step}</b>: {self.outcome}</summary>\n\n"
             f"{fenced(body)}\n</details>\n"
         )
 
 
 def _sections(document: PlanDocument, paper: Paper) -> Iterator[_Section]:
     for step in document.steps:
-        told = {
+        outcome = {
             "planned": planned(step.actions) if step.actions else "only outputs change",
             "unchanged": "no changes",
             "deferred": f"deferred: waits for {_names(step.waits_for)}"
@@ -94,7 +94,7 @@ def _sections(document: PlanDocument, paper: Paper) -> Iterator[_Section]:
         page = Page(paper)
         if step.reason or step.status not in ("unchanged", "deferred") or step.has_changes:
             step_plan(page, step)
-        yield _Section(step.step, told, page.render().strip("\n"))
+        yield _Section(step.step, outcome, page.render().strip("\n"))
 
 
 def _names(steps: Iterable[str]) -> str:
@@ -105,6 +105,6 @@ def fenced(text: str) -> str:
     """
     The text in a code fence that nothing in it ends.
     """
-    longest = max((len(found) for found in re.findall("`+", text)), default=0)
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}\n"

@@ -43,22 +43,22 @@ def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
     What a plan warns of; what names no file stands in the ``blueprint`` file.
     """
     for step in document.steps:
-        told: set[str] = set()
+        details: set[str] = set()
         for item in step.diagnostics:
-            told.add(item.detail)
+            details.add(item.detail)
             text = "\n".join(filter(None, (item.summary, item.detail)))
             rule = "plan-failed" if item.severity == "error" else "engine-warning"
             yield Finding(rule, item.severity, step.step, text, item.file or blueprint, item.line)
         if step.status == "failed" and not step.diagnostics:
             yield Finding("plan-failed", "error", step.step, _failure(step), blueprint)
         for check in step.checks:
-            if check.status in ("fail", "error") and not told.intersection(check.problems):
+            if check.status in ("fail", "error") and not details.intersection(check.problems):
                 text = f"{check.address}: {'; '.join(check.problems) or check.status}"
                 yield Finding("check-failed", "warning", step.step, text, blueprint)
 
-    for broken in document.policy:
-        level: Literal["error", "warning"] = "error" if broken.verdict == "fail" else "warning"
-        yield Finding("policy", level, broken.step, broken.text, blueprint)
+    for violation in document.policy:
+        level: Literal["error", "warning"] = "error" if violation.verdict == "fail" else "warning"
+        yield Finding("policy", level, violation.step, violation.text, blueprint)
 
 
 def gate_findings(document: GateDocument, *, blueprint: str) -> Iterator[Finding]:
@@ -141,12 +141,12 @@ def _plan_suite(document: PlanDocument) -> ElementTree.Element:
     return suite
 
 
-def _failed(case: ElementTree.Element, said: Iterable[str]) -> None:
-    text = _xml("\n".join(said))
+def _failed(case: ElementTree.Element, lines: Iterable[str]) -> None:
+    text = _xml("\n".join(lines))
     ElementTree.SubElement(case, "failure", message=text.partition("\n")[0]).text = text
 
 
-def sarif(found: Iterable[Finding], *, version: str, prefix: str = "") -> str:
+def sarif(items: Iterable[Finding], *, version: str, prefix: str = "") -> str:
     """
     SARIF 2.1.0, by file and line; ``prefix`` leads from the repository to the project.
     """
@@ -164,7 +164,7 @@ def sarif(found: Iterable[Finding], *, version: str, prefix: str = "") -> str:
                 }
             ],
         }
-        for item in found
+        for item in items
     ]
     rules = [{"id": rule} for rule in dict.fromkeys(str(item["ruleId"]) for item in results)]
     driver = {"name": "orchestrator", "version": version, "rules": rules}

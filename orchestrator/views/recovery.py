@@ -156,9 +156,13 @@ def _since(step: RecoveryStep, paper: Paper, *, brief: bool) -> str:
         case StepStatus.ERROR:
             waits = f"; first: {', '.join(step.blocked_by)}" if step.blocked_by else ""
             code = step.evidence.error.code if step.evidence.error else ""
-            left = UNFINISHED.get(code)
-            said = f"{left}, since" if left else f"{step.evidence.command or 'a command'} failed"
-            return f"{said} {when}{waits}"
+            unfinished = UNFINISHED.get(code)
+            text = (
+                f"{unfinished}, since"
+                if unfinished
+                else f"{step.evidence.command or 'a command'} failed"
+            )
+            return f"{text} {when}{waits}"
         case _:
             return f"since {when}"
 
@@ -167,61 +171,65 @@ def _facts(step: RecoveryStep, *, verbose: bool) -> Iterator[tuple[str, str, Par
     """
     What is known, as rows of label, style and text.
     """
-    found, tried = step.evidence, step.evidence.last_attempt
+    evidence, tried = step.evidence, step.evidence.last_attempt
     if step.last_error:
         yield "cause", "bad", step.last_error
-    last = found.last_run
-    if last is not None and last.error not in (None, found.error):
-        told = last.error.code == "in_doubt" and found.in_doubt  # each of them below
-        said = fault_text(last.error) + ("" if told else f": {last.error.summary}")
-        yield "last run", "bad", f"{said} ({last.command} {last.run_id})"
+    last = evidence.last_run
+    if last is not None and last.error not in (None, evidence.error):
+        is_in_doubt = last.error.code == "in_doubt" and evidence.in_doubt  # each of them below
+        words = fault_text(last.error) + ("" if is_in_doubt else f": {last.error.summary}")
+        yield "last run", "bad", f"{words} ({last.command} {last.run_id})"
     elif tried is not None and tried.error is not None:
         yield "last try", "warn", attempt_text(tried)
-    for doubt in found.in_doubt:
-        yield "in doubt", "bad", _doubt(doubt, told=step.last_error or "")
+    for doubt in evidence.in_doubt:
+        yield "in doubt", "bad", _doubt(doubt, shown=step.last_error or "")
         for words in readback_texts(doubt.readback):
             yield "", "dim", words
     yield from heartbeat_rows(
-        found.in_flight,
-        found.completed,
-        found.more_completed,
+        evidence.in_flight,
+        evidence.completed,
+        evidence.more_completed,
         alive=step.recommended == "wait",
         verbose=verbose,
     )
-    for process in found.processes:
+    for process in evidence.processes:
         text = f"pid {process.pid} on {process.host}: {_PROCESS[process.state]}"
         yield process.role, "dim", text
-    if found.heartbeat_age is not None:
-        yield "heartbeat", "dim", f"{duration(found.heartbeat_age)} ago"
-    if found.journal and found.journal != "complete":
-        yield "journal", "warn", f"{found.journal}: it does not tell all that the engine did"
-    if found.not_attempted:
-        yield "not begun", "dim", ", ".join(found.not_attempted)
-    if found.tainted:
-        yield "tainted", "warn", f"{', '.join(found.tainted)} (half-made)"
-    if found.errored_state:
-        yield "unsaved", "bad", found.errored_state
-    if found.lock and not (tried and tried.error and tried.error.summary == found.lock):
-        yield "lock", "warn", found.lock
-    if found.settling:
+    if evidence.heartbeat_age is not None:
+        yield "heartbeat", "dim", f"{duration(evidence.heartbeat_age)} ago"
+    if evidence.journal and evidence.journal != "complete":
+        yield "journal", "warn", f"{evidence.journal}: it does not tell all that the engine did"
+    if evidence.not_attempted:
+        yield "not begun", "dim", ", ".join(evidence.not_attempted)
+    if evidence.tainted:
+        yield "tainted", "warn", f"{', '.join(evidence.tainted)} (half-made)"
+    if evidence.errored_state:
+        yield "unsaved", "bad", evidence.errored_state
+    if evidence.lock and not (tried and tried.error and tried.error.summary == evidence.lock):
+        yield "lock", "warn", evidence.lock
+    if evidence.settling:
         yield (
             "settling",
             "warn",
-            f"for another {duration(found.settling)} a request may be going on",
+            f"for another {duration(evidence.settling)} a request may be going on",
         )
-    if found.spooled:
+    if evidence.spooled:
         yield "spooled", "bad", "its outcome waits on disk to be recorded"
-    for late in found.late:
+    for late in evidence.late:
         yield "late", "warn", f"run {late.run_id} ended `{late.status}` too late: {late.file}"
-    if found.retained:
-        kept = found.retained
-        yield "kept", "magenta", f"{kept.reason} ({kept.owner}, review {kept.review_by})"
-    settled = not found.in_doubt and step.recommended != "reconcile"  # that is what comes first
+    if evidence.retained:
+        retention = evidence.retained
+        yield (
+            "kept",
+            "magenta",
+            f"{retention.reason} ({retention.owner}, review {retention.review_by})",
+        )
+    settled = not evidence.in_doubt and step.recommended != "reconcile"  # that is what comes first
     if step.hint and step.status is not StepStatus.RUNNING and settled:
         yield "first", "bold", step.hint
 
 
-def _doubt(item: ObjectInDoubt, *, told: str) -> str:
+def _doubt(item: ObjectInDoubt, *, shown: str) -> str:
     name = f"{item.address} [{item.id}]" if item.id else item.address
     when = f"before {utc(item.before)}"
     if item.after is not None:
@@ -231,7 +239,7 @@ def _doubt(item: ObjectInDoubt, *, told: str) -> str:
             if same
             else f"between {utc(item.after)} and {utc(item.before)}"
         )
-    return f"{SYMBOLS[item.action]} {name}, {when}{shortened_why(item.why, told)}"
+    return f"{SYMBOLS[item.action]} {name}, {when}{shortened_why(item.why, shown)}"
 
 
 def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
@@ -240,7 +248,7 @@ def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
     with is ``marked``: there is one on a page.
     """
     offered = [action for action in step.actions if action.available]
-    told: set[str] = set()
+    shown: set[str] = set()
     commands: set[str] = set()
     for action in sorted(offered, key=lambda item: item.action != step.recommended):
         if action.command in commands and not page.paper.verbose:
@@ -250,7 +258,7 @@ def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
         page.line(
             ("  > " if best and marked else "    ", "good"),
             (f"{action.action:<{_LABEL}}  ", "good" if best else "bold"),
-            _once(action.reason.message, step, told),
+            _once(action.reason.message, step, shown),
             hang=_LABEL + 6,
         )
         if action.command:
@@ -262,27 +270,27 @@ def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
     for message, names in refused.items():
         page.line(
             (f"    {'not':<{_LABEL}}  ", "dim"),
-            f"{', '.join(names)}: {_once(message, step, told)}",
+            f"{', '.join(names)}: {_once(message, step, shown)}",
             hang=_LABEL + 6,
         )
 
 
-def _once(message: str, step: RecoveryStep, told: set[str]) -> str:
+def _once(message: str, step: RecoveryStep, shown: set[str]) -> str:
     """
-    The message without the notes that are ``told`` on this step already, and without the id of its
+    The message without the notes that are ``shown`` on this step already, and without the id of its
     run, which stands at its head, or among the facts.
     """
     last = step.evidence.last_run
     run_id = step.run_id or (last.run_id if last else None)
-    said, *notes = message.replace(f"run {run_id}", "that run").split("; ")
-    fresh = [note for note in notes if note not in told]
-    told.update(fresh)
-    return "; ".join([said, *fresh])
+    head, *notes = message.replace(f"run {run_id}", "that run").split("; ")
+    fresh = [note for note in notes if note not in shown]
+    shown.update(fresh)
+    return "; ".join([head, *fresh])
 
 
 def _refusals(page: Page, step: RecoveryStep) -> list[str]:
-    told = [item for item in step.actions if not item.available and _is_shown(page, item)]
-    return list(dict.fromkeys(item.reason.message for item in told))
+    refused = [item for item in step.actions if not item.available and _is_shown(page, item)]
+    return list(dict.fromkeys(item.reason.message for item in refused))
 
 
 def _is_shown(page: Page, item: RemedyDocument) -> bool:

@@ -153,8 +153,8 @@ def _entry(page: Page, entry: HistoryEntry, newer: HistoryEntry | None) -> None:
     attempt = entry.last_attempt
     if attempt is not None and attempt.at == entry.updated_at:
         ended = ("failed", "bad") if attempt.error else ("done", "good")
-        said = f": {attempt.error.summary}" if attempt.error else ""
-        page.line(f"{attempt.command} of run {attempt.run_id} ", ended, said, indent=6)
+        text = f": {attempt.error.summary}" if attempt.error else ""
+        page.line(f"{attempt.command} of run {attempt.run_id} ", ended, text, indent=6)
     if entry.last_error:
         page.line(("cause", "bad"), f": {entry.last_error}", indent=6)
     for label, run in (
@@ -168,8 +168,8 @@ def _entry(page: Page, entry: HistoryEntry, newer: HistoryEntry | None) -> None:
         page.line(("in doubt", "bad"), f": {doubt_text(item)}", indent=6)
     for settled in entry.settled:
         why = f": {settled.reason}" if settled.reason else ""
-        said = f"{settled.doubt.address} by run {settled.run_id}{why}"
-        page.line((settled.how.replace("_", " "), "warn"), f": {said}", indent=6)
+        text = f"{settled.doubt.address} by run {settled.run_id}{why}"
+        page.line((settled.how.replace("_", " "), "warn"), f": {text}", indent=6)
     if entry.absence is not None and entry.absence.verdict == "confirmed":
         page.line(f"absence confirmed {absence_text(entry.absence)}", indent=6)
 
@@ -209,7 +209,7 @@ def _who(actor: Actor) -> str:
 
 def _heartbeat(page: Page, lease: Lease | None) -> None:
     """
-    Add what the last heartbeat of a run without an end told.
+    Add what the last heartbeat of a run without an end reported.
     """
     if lease is None:
         return
@@ -217,11 +217,11 @@ def _heartbeat(page: Page, lease: Lease | None) -> None:
     page.line(("Last heartbeat", "bold"), f": {duration(lease.age)} ago")
     for target in lease.targets:
         page.line((target, "bold"), indent=2)
-        told = lease.of(target)
+        heartbeat = lease.of(target)
         rows = heartbeat_rows(
-            told.in_flight,
-            told.completed,
-            told.more_completed.get(target, 0),
+            heartbeat.in_flight,
+            heartbeat.completed,
+            heartbeat.more_completed.get(target, 0),
             alive=lease.age < SILENCE,
             verbose=page.paper.verbose,
         )
@@ -238,10 +238,10 @@ def _evidence(page: Page, document: RunDocument) -> None:
 def _attempt(page: Page, attempt: AttemptEvidence) -> None:
     logs = [item.name for item in attempt.files if item.name.endswith(".log")]
     rest = len(attempt.files) - len(logs)
-    said = ", ".join([*logs, f"{rest} more"] if rest else logs) or "nothing"
+    names = ", ".join([*logs, f"{rest} more"] if rest else logs) or "nothing"
     head = f" attempt {attempt.number}"
     if not page.paper.verbose:
-        page.line((attempt.step, "bold"), f"{head}: {said}", indent=2, hang=4)
+        page.line((attempt.step, "bold"), f"{head}: {names}", indent=2, hang=4)
         return
     page.line((attempt.step, "bold"), f"{head}: {attempt.directory}", indent=2)
     rows: list[list[Part]] = [[item.name, _size(item.size)] for item in attempt.files]

@@ -70,9 +70,9 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
     if document.orphaned:
         page.gap()
         page.line(("Orphaned", "warn"), ": has a record, is no longer in the blueprint")
-        told = {step.target for step in orphans}
+        listed = {step.target for step in orphans}
         for target in document.orphaned:
-            if target not in told:
+            if target not in listed:
                 page.line(target, indent=2)
         for step in orphans:
             _step(page, step, names=names, words=words, named=named)
@@ -185,16 +185,16 @@ def _step(page: Page, step: StepState, *, names: int, words: int, named: dict[st
     if tried is not None and tried.error is not None:
         rows.append((("last try", "warn"), attempt_text(tried)))
     for item in step.in_doubt:
-        rows.append((("in doubt", "bad"), doubt_text(item, told=step.last_error or "")))
+        rows.append((("in doubt", "bad"), doubt_text(item, shown=step.last_error or "")))
         rows += [(("", "dim"), words) for words in readback_texts(item.readback, brief=True)]
-    told = heartbeat_rows(
+    heartbeat = heartbeat_rows(
         step.in_flight,
         step.completed,
         step.more_completed,
         alive=step.condition is Condition.LIVE,
         verbose=page.paper.verbose,
     )
-    rows += [((label, style), text) for label, style, text in told]
+    rows += [((label, style), text) for label, style, text in heartbeat]
     rows += [(("warning", "warn"), diagnostic_text(item)) for item in step.warnings]
     if step.tainted:
         text = f"{', '.join(step.tainted)} (half-made: the next apply replaces it)"
@@ -204,8 +204,8 @@ def _step(page: Page, step: StepState, *, names: int, words: int, named: dict[st
     if step.retained:
         rows.append((("kept", "magenta"), retained_text(step.retained)))
     if step.review_overdue and step.retained:
-        said = f"its review was due on {step.retained.review_by}: ask {step.retained.owner}"
-        rows.append((("overdue", "bad"), said))
+        text = f"its review was due on {step.retained.review_by}: ask {step.retained.owner}"
+        rows.append((("overdue", "bad"), text))
     if step.absence is not None and step.absence.method == PERSON:
         rows.append((("gone", "warn"), absence_text(step.absence)))
     # What vanished was told by the run that did not find it; what was forgotten is known to live.
@@ -255,9 +255,13 @@ def _since(step: StepState, page: Page, named: dict[str, str]) -> str:
             what = f"{step.active_command or 'a command'} began {when}{run}; {_condition(step)}"
         case StepStatus.ERROR:
             code = step.last_error_code or ""
-            left = UNFINISHED.get(code)
-            said = f"{left}, since" if left else f"{step.failed_command or 'command'} failed"
-            what = f"{said} {when}{run}"
+            unfinished = UNFINISHED.get(code)
+            text = (
+                f"{unfinished}, since"
+                if unfinished
+                else f"{step.failed_command or 'command'} failed"
+            )
+            what = f"{text} {when}{run}"
         case StepStatus.OK:
             what = f"since {when}{run}"
             if step.verification:

@@ -18,8 +18,8 @@ def check_text(document: StoreCheckDocument, paper: Paper) -> str:
     Each thing that a store must do: whether it does, how long it takes, or why not.
     """
     page = Page(paper)
-    said = "fit for its work" if document.ok else "not usable"
-    page.line((document.url, "bold"), f"  {said}")
+    verdict = "fit for its work" if document.ok else "not usable"
+    page.line((document.url, "bold"), f"  {verdict}")
     rows: list[list[Part]] = []
     for check in document.checks:
         time = f"{check.milliseconds:.1f} ms" if check.milliseconds is not None else ""

@@ -131,8 +131,8 @@ def _outputs(page: Page, event: RunFinished) -> None:
     for row in shown:
         page.line(cut(row, page.paper.width - 2, page.glyph("...")), indent=2)
     if len(shown) < len(rows):
-        said = f"and {len(rows) - len(shown)} more: orchestrator outputs"
-        page.line((said, "dim"), indent=2)
+        text = f"and {len(rows) - len(shown)} more: orchestrator outputs"
+        page.line((text, "dim"), indent=2)
 
 
 def _others(event: RunFinished) -> str:
@@ -141,8 +141,11 @@ def _others(event: RunFinished) -> str:
     """
     own = {step.step for step in event.steps}
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)
-    found = [f"{step} {status}" for step, status in event.recorded.items() if status in unwell]
-    listed = [said for said in found if said.split()[0] not in own]
+    listed = [
+        f"{step} {status}"
+        for step, status in event.recorded.items()
+        if status in unwell and step not in own
+    ]
     return f"not in this run: {', '.join(listed)}" if listed else ""
 
 
@@ -173,7 +176,7 @@ def alarm(page: Page, note: Note) -> None:
 
 
 def _is_shown(event: RunFinished) -> bool:
-    known = {step.error.summary for step in event.steps if step.error}
-    known |= {step.last_error for step in event.steps if step.last_error}
-    known.add(exit_meaning(event.exit_code))
-    return any(event.error in text for text in known if event.error)
+    texts = {step.error.summary for step in event.steps if step.error}
+    texts |= {step.last_error for step in event.steps if step.last_error}
+    texts.add(exit_meaning(event.exit_code))
+    return any(event.error in text for text in texts if event.error)

@@ -26,14 +26,14 @@ def teardown_section(page: Page, report: TeardownReport) -> None:
     page.gap()
     page.line(("Teardown", "bold"))
     rows: list[list[Part]] = []
-    rows += [[("gone", "good"), (item.step, "bold"), _gone(item)] for item in report.gone]
+    rows += [[("gone", "good"), (item.step, "bold"), _gone_text(item)] for item in report.gone]
     for item in report.retained:
-        rows.append([("kept", "magenta"), (item.step, "bold"), _kept(item)])
+        rows.append([("kept", "magenta"), (item.step, "bold"), _why_retained(item)])
         if item.review_overdue and item.retained:
-            said = f"its review was due on {item.retained.review_by}: ask {item.retained.owner}"
-            rows.append(["", "", (said, "bad")])
-    for left in report.left:
-        rows.append([("left", "bad"), (left.step, "bold"), _left(left)])
+            text = f"its review was due on {item.retained.review_by}: ask {item.retained.owner}"
+            rows.append(["", "", (text, "bad")])
+    for remaining in report.left:
+        rows.append([("left", "bad"), (remaining.step, "bold"), _remaining_text(remaining)])
     rows += [[("untouched", "dim"), target, "never applied"] for target in report.untouched]
     rows += [
         [("orphaned", "warn"), target, "alive, no longer in the blueprint"]
@@ -44,23 +44,23 @@ def teardown_section(page: Page, report: TeardownReport) -> None:
         _checked(page, report)
 
 
-def _gone(item: ConfirmedTarget) -> str:
+def _gone_text(item: ConfirmedTarget) -> str:
     absence = item.absence
     how = absence_text(absence)
     objects = f", {count(len(absence.checked), 'object')}" if absence.checked else ""
-    forgotten = sum(found.state == "forgotten" for found in absence.checked)
+    forgotten = sum(check.state == "forgotten" for check in absence.checked)
     if forgotten:
         objects += f", {forgotten} forgotten"
     earlier = "" if item.now else "; by an earlier run"
     return f"confirmed {how}{objects}, {utc(absence.at)}{earlier}"
 
 
-def _kept(item: RetainedTarget) -> str:
+def _why_retained(item: RetainedTarget) -> str:
     why = retained_text(item.retained) if item.retained else item.reason or ""
     return f"{why}; {_alive(item.objects)}"
 
 
-def _left(item: RemainingTarget) -> str:
+def _remaining_text(item: RemainingTarget) -> str:
     waits = f"waits for {', '.join(item.blocked_by)}" if item.blocked_by else ""
     doubts = f"{len(item.in_doubt)} in doubt" if item.in_doubt else ""
     parts = (str(item.status), waits, _alive(item.objects), doubts)
@@ -80,6 +80,6 @@ def _checked(page: Page, report: TeardownReport) -> None:
             continue
         page.line((item.step, "bold"), indent=4)
         rows: list[list[Part]] = [
-            [found.state, found.address, found.id or ""] for found in item.absence.checked
+            [check.state, check.address, check.id or ""] for check in item.absence.checked
         ]
         page.table(rows, indent=6)
