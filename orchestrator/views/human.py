@@ -74,7 +74,7 @@ class HumanView:
         self._beats: dict[tuple[str, str], datetime] = {}
         self._under_way: dict[tuple[str, str], ObjectEvent] = {}
         self._alarms: list[Note] = []
-        self._held: list[str] | None = None
+        self._pending: list[str] | None = None
 
     def emit(self, event: Event) -> None:
         """
@@ -96,17 +96,17 @@ class HumanView:
         Show nothing while the body runs, and what came meanwhile after it: a question stands alone.
         """
         with self._lock:
-            self._held = []
+            self._pending = []
         try:
             yield
         finally:
             with self._lock:
-                pending, self._held = self._held or [], None
+                pending, self._pending = self._pending or [], None
                 self._write("".join(pending))
 
     def _write(self, text: str) -> None:
-        if self._held is not None:
-            self._held.append(text)
+        if self._pending is not None:
+            self._pending.append(text)
             return
         try:
             self._stream.write(_encodable(text, self._stream))

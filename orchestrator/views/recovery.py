@@ -42,7 +42,7 @@ _PLAIN = (
     "unknown_run",
 )
 #: Reasons that `wait` tells of already.
-_TOLD_BY_WAIT = ("live", "claimed")
+_IMPLIED_BY_WAIT = ("live", "claimed")
 _PROCESS = {
     Liveness.ALIVE: "alive",
     Liveness.GONE: "gone",
@@ -294,4 +294,4 @@ def _refusals(page: Page, step: RecoveryStep) -> list[str]:
 
 
 def _is_shown(page: Page, item: RemedyDocument) -> bool:
-    return page.paper.verbose or item.reason.code not in (*_PLAIN, *_TOLD_BY_WAIT)
+    return page.paper.verbose or item.reason.code not in (*_PLAIN, *_IMPLIED_BY_WAIT)

@@ -35,7 +35,7 @@ from orchestrator.app.surgery.requested_operations import (
     check_requested_operations,
     run_requested_operations,
 )
-from orchestrator.app.surgery.state_locks import held_lock, lock_ends
+from orchestrator.app.surgery.state_locks import lock_ends, state_lock_error
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -250,7 +250,7 @@ def _evidence(
             proposal.file.unlink(missing_ok=True)
             checks = _checks(runner, prepared, inputs, state, proposal)
     elif record.resources.in_doubt:
-        locked = held_lock(runner, name)
+        locked = state_lock_error(runner, name)
     look = StateObservation(
         at=services.clock.now(),
         run_id=runner.session.run_id,

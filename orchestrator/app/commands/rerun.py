@@ -53,7 +53,7 @@ def retry(
     What a failed run left undone, from its snapshots and inputs. Returns the exit code.
     """
     stored = _snapshots(services)
-    request = _as_asked(services, request, earlier.record)
+    request = _with_failed_targets(services, request, earlier.record)
 
     def rule(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
         return retry_blocker(earlier.record, step, record, stored)
@@ -61,7 +61,9 @@ def retry(
     return _repeat(services, deployment, request, earlier, rule)
 
 
-def _as_asked(services: Services, request: RetryRequest, failed: RunRecord) -> RetryRequest:
+def _with_failed_targets(
+    services: Services, request: RetryRequest, failed: RunRecord
+) -> RetryRequest:
     """
     The request with the targets that the failed run was restricted to. Replacements that the failed
     run was asked for are named in a warning and not repeated: they may be done already.

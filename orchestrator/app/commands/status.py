@@ -109,7 +109,7 @@ def status_of_all(
     declared = {(summary.blueprint, summary.environment) for summary in summaries}
     for place in (*places, None):
         with open_context(place) as context:
-            undeclared = left_over(context, declared)
+            undeclared = undeclared_documents(context, declared)
         documents += undeclared
         declared |= {(document.blueprint, document.environment) for document in undeclared}
     return StatusListDocument(project=project, blueprints=tuple(documents))
@@ -143,7 +143,9 @@ def outputs_of(
     )
 
 
-def left_over(reader: ReadContext, declared: Collection[tuple[str, str]]) -> list[StatusDocument]:
+def undeclared_documents(
+    reader: ReadContext, declared: Collection[tuple[str, str]]
+) -> list[StatusDocument]:
     """
     The status of blueprints and environments that have records of this project and no file any
     more: all their targets are orphaned.

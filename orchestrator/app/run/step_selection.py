@@ -130,13 +130,13 @@ def _check_confirmed(deployment: Deployment, request: RunRequest) -> None:
 def _check_approval_file(
     services: Services, deployment: Deployment, request: RunRequest, approval: Approval
 ) -> None:
-    made_for = f"{approval.command} {approval.blueprint}/{approval.environment}"
-    made_now = f"{request.verb} {deployment.blueprint}/{deployment.environment}"
-    if (approval.project, made_for) != (deployment.project, made_now):
+    approved_scope = f"{approval.command} {approval.blueprint}/{approval.environment}"
+    requested_scope = f"{request.verb} {deployment.blueprint}/{deployment.environment}"
+    if (approval.project, approved_scope) != (deployment.project, requested_scope):
         raise Refused(
             "approval_of_another",
-            f"the approval is of {made_for} in project {approval.project}, not of {made_now} in "
-            f"{deployment.project}",
+            f"the approval is of {approved_scope} in project {approval.project}, not of "
+            f"{requested_scope} in {deployment.project}",
             hint="plan this with --out, and have that approved",
         )
     if not approval.is_signed(services.key):

@@ -91,7 +91,7 @@ class ScratchRoot:
         self._context = context
         self._inputs = inputs
         self._root = root
-        self._asked = 0
+        self._query_count = 0
 
     def clear_state(self, state: bytes) -> bytes:
         """
@@ -109,7 +109,7 @@ class ScratchRoot:
         services, work_dir = self._context.services, self._root.work_dir
         var_file = work_dir.directory / "query.tfvars.json"
         plan_file = work_dir.directory / "query.tfplan"
-        self._asked += 1
+        self._query_count += 1
         if query.state:
             self._root.set_state(query.state)
         request = Plan(
@@ -126,7 +126,7 @@ class ScratchRoot:
                 services,
                 work_dir,
                 self._root.evidence,
-                f"query-{self._asked}-{number}",
+                f"query-{self._query_count}-{number}",
                 delete_after=(var_file,),
             )
             return call(services, request, spec, stop=services.stop)

@@ -184,11 +184,11 @@ def _evidence(
         state = pull(services, root, spec.evidence, f"pull-settle-{services.ids.entry_id()[:8]}")
     except StateDamaged as exc:
         why = exc.message
-    bound, found_lineage = marker.provider_state, state.lineage if state else None
-    if bound and bound.lineage and found_lineage and found_lineage != bound.lineage:
+    bound, lineage = marker.provider_state, state.lineage if state else None
+    if bound and bound.lineage and lineage and lineage != bound.lineage:
         raise Refused(
             "lineage",
-            f"{marker.target.target}: the provider state has lineage {found_lineage}, "
+            f"{marker.target.target}: the provider state has lineage {lineage}, "
             f"not {bound.lineage}",
             hint="it is another state than the one that was applied; restore the right one",
         )

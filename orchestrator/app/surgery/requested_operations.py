@@ -17,7 +17,7 @@ from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.private_root import read_state_file
 from orchestrator.app.surgery.imports import import_object
 from orchestrator.app.surgery.rebuild import import_together, rebuild_state
-from orchestrator.app.surgery.state_locks import check_breakable, held_lock
+from orchestrator.app.surgery.state_locks import check_breakable, state_lock_error
 from orchestrator.app.surgery.state_operation import (
     StateOperation,
     StateOperationResult,
@@ -63,7 +63,7 @@ def check_requested_operations(
     services = runner.services
     check_settled(
         records.values(),
-        _said_missing(request),
+        _forgotten_addresses(request),
         at=services.clock.now(),
         settle=services.limits.settle,
     )
@@ -82,10 +82,10 @@ def check_requested_operations(
         )
 
 
-def _said_missing(request: ReconcileRequest) -> tuple[str, ...]:
+def _forgotten_addresses(request: ReconcileRequest) -> tuple[str, ...]:
     """
-    The addresses whose object does not exist or does not matter by the word of a person: not those
-    that are adopted in the same command, of which they say that this is the one.
+    The addresses whose object a person forgets without naming another one: an address that the same
+    command adopts is left out.
     """
     adopted = {item.address for item in request.adopt}
     return tuple(address for address in request.forget if address not in adopted)
@@ -139,7 +139,7 @@ def _requested_operations(
     record = runner.steps.records.get(name)
     operations: list[Callable[[], StateOperationResult | None]] = []
     doubted = _addresses_in_doubt(record) if record else ()
-    if not request.unlock and any(address in doubted for address in _said_missing(request)):
+    if not request.unlock and any(address in doubted for address in _forgotten_addresses(request)):
         operations.append(partial(_check_unlocked, runner, name))
     forgotten = [address for address in request.forget if address in doubted]
     if forgotten and not request.adopt:  # else what is adopted with it is asked for
@@ -188,7 +188,7 @@ def _check_unlocked(runner: StepRunner, name: str) -> None:
     StateLocked where somebody holds the lock of the step's provider state: an engine that may yet
     make the object.
     """
-    locked = held_lock(runner, name)
+    locked = state_lock_error(runner, name)
     if locked is not None:
         raise locked
 
@@ -336,7 +336,7 @@ def _tainted_addresses(record: OperationRecord) -> tuple[str, ...]:
 def _misplaced_problems(
     records: Mapping[str, OperationRecord],
     wanted: Sequence[str],
-    known_of: Callable[[OperationRecord], Sequence[str]],
+    addresses_of: Callable[[OperationRecord], Sequence[str]],
     what: str,
 ) -> list[Problem]:
     """
@@ -344,7 +344,7 @@ def _misplaced_problems(
     """
     steps_by_address: dict[str, list[str]] = {}
     for step, record in records.items():
-        for address in dict.fromkeys(known_of(record)):
+        for address in dict.fromkeys(addresses_of(record)):
             steps_by_address.setdefault(address, []).append(step)
     problems = []
     for address in wanted:

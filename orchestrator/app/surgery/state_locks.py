@@ -26,7 +26,7 @@ from orchestrator.domain.values import replace
 from orchestrator.errors import Refused, StateLocked
 
 
-def held_lock(runner: StepRunner, name: str) -> StateLocked | None:
+def state_lock_error(runner: StepRunner, name: str) -> StateLocked | None:
     """
     The error that names the holder of a step's state lock; None where nobody holds it.
     """
