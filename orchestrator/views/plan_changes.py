@@ -130,7 +130,10 @@ def changed_outputs(page: Page, outputs: Iterable[OutputValueChange], *, indent:
             }
         )
         mark = _MARKS[kind]
-        if _fits(page, change):
+        if kind == "removed":  # nobody asks for its elements any more
+            old, _ = _sides(page, change)
+            page.line((f"{mark} ", _style(mark)), f"output {item.name}: {old}", indent=indent)
+        elif _fits(page, change):
             _value_change(page, change, mark, kind="output ", indent=indent)
         else:
             page.line((f"{mark} ", _style(mark)), f"output {item.name}:", indent=indent)
