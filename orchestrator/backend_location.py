@@ -65,8 +65,8 @@ def location(backend_type: str, config: Mapping[str, Json], project_dir: Path) -
         case "http":
             return _bare(_needed("http", config, "address"))
         case _:
-            kept = _without_secrets(config)
-            return f"{backend_type}:{json.dumps(kept, sort_keys=True, separators=(',', ':'))}"
+            settings = _without_secrets(config)
+            return f"{backend_type}:{json.dumps(settings, sort_keys=True, separators=(',', ':'))}"
 
 
 def _absolute(path: str, project_root: Path) -> Path:
@@ -99,13 +99,15 @@ def _bare(url: str) -> str:
     parts = urlsplit(url)
     if not parts.netloc:
         return url
-    kept = [
+    parameters = [
         (key, value)
         for key, value in parse_qsl(parts.query, keep_blank_values=True)
         if not _SECRET.search(key)
     ]
     host = parts.netloc.rpartition("@")[2].lower()
-    return f"{parts.scheme}://{host}{parts.path}" + (f"?{urlencode(kept)}" if kept else "")
+    return f"{parts.scheme}://{host}{parts.path}" + (
+        f"?{urlencode(parameters)}" if parameters else ""
+    )
 
 
 _PAIR = re.compile(r"(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S*))")
@@ -119,15 +121,15 @@ def _database(conn_str: str) -> str:
     if conn_str.startswith(("postgres://", "postgresql://")):
         parts = urlsplit(conn_str)
         user, _, host = parts.netloc.rpartition("@")
-        given = dict(parse_qsl(parts.query))
-        host = host or given.get("host", "")
+        parameters = dict(parse_qsl(parts.query))
+        host = host or parameters.get("host", "")
         # Like libpq: without a name the database is the user's.
-        name = parts.path.strip("/") or given.get("dbname") or user.partition(":")[0]
+        name = parts.path.strip("/") or parameters.get("dbname") or user.partition(":")[0]
     else:
-        given = {key: quoted or bare for key, quoted, bare in _PAIR.findall(conn_str)}
-        port = given.get("port")
-        host = given.get("host", "") + (f":{port}" if port else "")
-        name = given.get("dbname") or given.get("user", "")
+        parameters = {key: quoted or bare for key, quoted, bare in _PAIR.findall(conn_str)}
+        port = parameters.get("port")
+        host = parameters.get("host", "") + (f":{port}" if port else "")
+        name = parameters.get("dbname") or parameters.get("user", "")
     host = host.lower().removesuffix(":5432")
     return f"postgres://{host}/{name}"
 

@@ -95,24 +95,24 @@ class SystemChecks:
         while not stop.stopping:
             tries += 1
             result = self._attempt(check, self._limit(check, end), directory, stop)
-            left = end - self._clock.monotonic()
-            if result.passed or (left <= 0 and not stop.stopping):
+            remaining = end - self._clock.monotonic()
+            if result.passed or (remaining <= 0 and not stop.stopping):
                 detail = result.detail if tries == 1 else f"{result.detail} ({tries} tries)"
                 return result.passed, detail
-            self._rest(min(pause, left), stop)
+            self._rest(min(pause, remaining), stop)
             pause = check.pacing.interval or min(pause * 2, _LONGEST_PAUSE)
         return False, _STOPPED
 
     def _limit(self, check: AnyCheck, end: float) -> float:
         if not check.pacing.within:
             return check.pacing.timeout
-        left = max(end - self._clock.monotonic(), _SHORTEST_TRY)
-        return min(check.pacing.timeout, left)
+        remaining = max(end - self._clock.monotonic(), _SHORTEST_TRY)
+        return min(check.pacing.timeout, remaining)
 
     def _rest(self, seconds: float, stop: StopToken) -> None:
         end = self._clock.monotonic() + seconds
-        while not stop.stopping and (left := end - self._clock.monotonic()) > 0:
-            self._clock.sleep(min(_TICK, left))
+        while not stop.stopping and (remaining := end - self._clock.monotonic()) > 0:
+            self._clock.sleep(min(_TICK, remaining))
 
     def _attempt(self, check: AnyCheck, limit: float, directory: Path, stop: StopToken) -> _Try:
         try:
@@ -185,15 +185,15 @@ class SystemChecks:
                     return _Try(passed=False, detail=detail)
             if code == check.exit_code:
                 return _Try(passed=True, detail=f"exit code {code}")
-            said = _last_line(output)
+            last_line = _last_line(output)
             detail = f"exit code {code}, expected {check.exit_code}"
-            return _Try(passed=False, detail=f"{detail}: {said}" if said else detail)
+            return _Try(passed=False, detail=f"{detail}: {last_line}" if last_line else detail)
 
     def _variables(self, check: CommandCheck) -> dict[str, str] | None:
         if self._environment is None and not check.environment:
             return None
-        given = os.environ if self._environment is None else self._environment
-        return {**given, **check.environment}
+        environment = os.environ if self._environment is None else self._environment
+        return {**environment, **check.environment}
 
 
 def _http(check: HttpCheck, limit: float) -> _Try:

@@ -177,10 +177,10 @@ class Stage:
         self.narrator = narrator
         self._signals = signals
         self._engine = ("--engine", engine) if engine else ()
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_PASSED)}
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_PASSED)}
         # The modules call python3: the one we run on is there, whatever else is on PATH.
-        path = os.pathsep.join((str(Path(sys.executable).parent), kept.get("PATH", os.defpath)))
-        self._environ = kept | {"PATH": path}
+        path = os.pathsep.join((str(Path(sys.executable).parent), environ.get("PATH", os.defpath)))
+        self._environ = environ | {"PATH": path}
 
     def chapter(self, title: str) -> None:
         """
@@ -228,8 +228,8 @@ class Stage:
         ended = False
         for line in map(str.rstrip, output or ()):
             ended = ended or line in ("Outputs", "Next")
-            _, of_step, said = line.partition(_OF_STEP)
-            plain = line.strip(_RULE) and (not of_step or said == _APPLYING)
+            _, of_step, text = line.partition(_OF_STEP)
+            plain = line.strip(_RULE) and (not of_step or text == _APPLYING)
             if plain and not ended:
                 self.narrator.say(line)
 
@@ -259,21 +259,23 @@ class Stage:
         """
         Compare the steps' statuses in ``status --json``.
         """
-        found = {step: row["status"] for step, row in self._rows().items()}
-        told = ", ".join(f"{step} {status}" for step, status in found.items())
-        self.expect(f"status --json says: {told}", holds=found == wanted)
+        statuses = {step: row["status"] for step, row in self._rows().items()}
+        shown = ", ".join(f"{step} {status}" for step, status in statuses.items())
+        self.expect(f"status --json says: {shown}", holds=statuses == wanted)
 
     def outputs(self, step: str) -> dict[str, Any]:
         """
         The outputs of a step as ``status --json`` tells them.
         """
-        found: dict[str, Any] = self._rows().get(step, {}).get("outputs", {})
-        return found
+        outputs: dict[str, Any] = self._rows().get(step, {}).get("outputs", {})
+        return outputs
 
     def _rows(self) -> dict[str, dict[str, Any]]:
-        said, _ = self._start(("status", BLUEPRINT, "--json"), stdout=subprocess.PIPE).communicate()
+        document, _ = self._start(
+            ("status", BLUEPRINT, "--json"), stdout=subprocess.PIPE
+        ).communicate()
         try:
-            return {row["step"]: row for row in json.loads(said)["steps"]}
+            return {row["step"]: row for row in json.loads(document)["steps"]}
         except (ValueError, KeyError) as exc:
             raise Refused("expectation", "status --json gave no document") from exc
 
@@ -292,13 +294,13 @@ class Stage:
         """
         The processes whose command line names this project: its server.
         """
-        found = []
+        processes = []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error):
                 arguments = process.cmdline()
                 if "serve" in arguments and any(str(self.root) in text for text in arguments):
-                    found.append(process)
-        return found
+                    processes.append(process)
+        return processes
 
     # Clearing up
 
@@ -313,12 +315,12 @@ class Stage:
             self.chapter("Clearing up")
             with contextlib.suppress(Refused):
                 self.destroy(expect=0)
-        left = self.survivors()
-        for process in left:
+        processes = self.survivors()
+        for process in processes:
             self.narrator.fact(f"stopping the server, process {process.pid}")
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
-        _, stubborn = psutil.wait_procs(left, timeout=_TERM_SECONDS)
+        _, stubborn = psutil.wait_procs(processes, timeout=_TERM_SECONDS)
         for process in stubborn:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

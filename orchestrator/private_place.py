@@ -54,7 +54,7 @@ def close_files(paths: Iterable[Path], tell: Callable[[str], None]) -> None:
     """
     Take from other users what rights they have to files; ``tell`` is told of it.
     """
-    closed, left, changeable = [], [], False
+    closed, failed, changeable = [], [], False
     for path in paths:
         try:
             mode = stat.S_IMODE(path.stat().st_mode)
@@ -68,12 +68,12 @@ def close_files(paths: Iterable[Path], tell: Callable[[str], None]) -> None:
             path.chmod(mode & ~_OTHERS_READ)
             closed.append(shown)
         except OSError as exc:
-            left.append(f"{shown}: {exc.strerror}")
+            failed.append(f"{shown}: {exc.strerror}")
     what = "other users could change" if changeable else "other users could read"
     if closed:
         tell(f"{what} {', '.join(closed)}; it is private now")
-    if left:
-        tell(f"{what} {', '.join(left)}; it could not be made private")
+    if failed:
+        tell(f"{what} {', '.join(failed)}; it could not be made private")
 
 
 def _refused(path: Path, why: str, hint: str = "") -> Invalid:

@@ -42,8 +42,8 @@ class RegoRules:
         What the rules say of a plan document. That they could not be asked is a violation, too:
         what nobody has looked at is not allowed.
         """
-        found = (shutil.which(name, path=self._environ.get("PATH")) for name in _PROGRAMS)
-        program = next((path for path in found if path is not None), None)
+        paths = (shutil.which(name, path=self._environ.get("PATH")) for name in _PROGRAMS)
+        program = next((path for path in paths if path is not None), None)
         if program is None:
             return [_unasked(f"neither {' nor '.join(_PROGRAMS)} is on PATH")]
         ask = _conftest if Path(program).name == "conftest" else _opa
@@ -51,11 +51,13 @@ class RegoRules:
             plan = Path(place) / "plan.json"
             plan.write_text(document, encoding="utf-8")
             try:
-                code, said, errors = self._run([program, *ask.arguments(rules, plan)], place, stop)
-                return list(ask.violations(code, json.loads(said)))
+                code, output, errors = self._run(
+                    [program, *ask.arguments(rules, plan)], place, stop
+                )
+                return list(ask.violations(code, json.loads(output)))
             except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
-                told = (errors or said).strip() if isinstance(exc, ValueError) else str(exc)
-                why = next(iter(told.splitlines()), "") or "it gave no result"
+                text = (errors or output).strip() if isinstance(exc, ValueError) else str(exc)
+                why = next(iter(text.splitlines()), "") or "it gave no result"
                 return [_unasked(f"{Path(program).name}: {why}")]
 
     def _run(self, argv: Sequence[str], place: str, stop: StopToken) -> tuple[int, str, str]:
@@ -89,9 +91,9 @@ class _Conftest:
         options = ["--output", "json", "--no-color", "--all-namespaces"]
         return ["test", *options, *policies, str(plan)]
 
-    def violations(self, code: int, found: Json) -> Iterator[Violation]:
+    def violations(self, code: int, results: Json) -> Iterator[Violation]:
         counted = 0
-        for result in found:
+        for result in results:
             failures, warnings = result.get("failures") or (), result.get("warnings") or ()
             counted += result.get("successes", 0) + len(failures) + len(warnings)
             counted += len(result.get("exceptions") or ()) + len(result.get("skipped") or ())
@@ -112,12 +114,14 @@ class _Opa:
         data = [word for path in rules for word in ("--data", str(path))]
         return ["eval", "--format", "json", *data, "--input", str(plan), "data"]
 
-    def violations(self, code: int, found: Json) -> Iterator[Violation]:
-        if code != 0 or found.get("errors"):
-            said = [str(item.get("message")) for item in found.get("errors") or ()]
-            yield _unasked(f"opa: {'; '.join(said) or f'exit code {code}'}")
+    def violations(self, code: int, document: Json) -> Iterator[Violation]:
+        if code != 0 or document.get("errors"):
+            messages = [str(item.get("message")) for item in document.get("errors") or ()]
+            yield _unasked(f"opa: {'; '.join(messages) or f'exit code {code}'}")
             return
-        values = [item["value"] for row in found.get("result") or () for item in row["expressions"]]
+        values = [
+            item["value"] for row in document.get("result") or () for item in row["expressions"]
+        ]
         rules = [rule for value in values for rule in _rules(value)]
         if not rules:
             yield _unasked("opa found no rule `deny`, `violation` or `warn`")
@@ -144,8 +148,8 @@ def _rules(value: Json) -> Iterator[tuple[str, Sequence[Json]]]:
 
 
 def _violation(item: Mapping[str, Json], verdict: Literal["fail", "warn"]) -> Violation:
-    known = {name: item[name] for name in ("step", "address") if isinstance(item.get(name), str)}
-    return Violation(rule="rego", verdict=verdict, message=str(item["msg"]), **known)
+    fields = {name: item[name] for name in ("step", "address") if isinstance(item.get(name), str)}
+    return Violation(rule="rego", verdict=verdict, message=str(item["msg"]), **fields)
 
 
 def _unasked(why: str) -> Violation:

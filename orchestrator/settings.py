@@ -88,8 +88,8 @@ def read_settings(start: Path, environ: Mapping[str, str] | None = None) -> Sett
     """
     here = Path(os.path.realpath(start))
     if not is_text(str(here)):
-        said = f"the path of the project is not UTF-8 text: {shown_text(str(here))}"
-        raise Invalid([Problem(said, hint="give the directory another name")])
+        message = f"the path of the project is not UTF-8 text: {shown_text(str(here))}"
+        raise Invalid([Problem(message, hint="give the directory another name")])
     if not here.is_dir():
         raise Invalid([Problem(f"{start} is not a directory", hint="give -C a directory")])
     ancestry = (here, *here.parents)
@@ -176,14 +176,14 @@ def _module_roots(
 ) -> tuple[Path, ...]:
     if node is None:
         return ()
-    found = []
+    directories = []
     for name, item in problems.entries(node, what="module_roots"):
         directory = Path(os.path.realpath(root / name))
         if not directory.is_dir():
             problems.add(f"{name!r} is not a directory", item.at)
         trust.check_module_root(directory, root, item.at, problems)
-        found.append(directory)
-    return tuple(found)
+        directories.append(directory)
+    return tuple(directories)
 
 
 def _positive(node: Node | None, default: int, problems: Problems, *, what: str) -> int:
@@ -198,8 +198,8 @@ def _positive(node: Node | None, default: int, problems: Problems, *, what: str)
 def _settle(node: Node | None, problems: Problems) -> float:
     if node is not None and node.value == 0 and not isinstance(node.value, bool):
         return 0.0
-    found = _seconds(node, problems, what="settle_seconds")
-    return DEFAULT_SETTLE if found is None else found
+    seconds = _seconds(node, problems, what="settle_seconds")
+    return DEFAULT_SETTLE if seconds is None else seconds
 
 
 def _seconds(node: Node | None, problems: Problems, *, what: str) -> float | None:

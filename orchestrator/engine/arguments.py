@@ -72,8 +72,8 @@ def with_early_variables(info: EngineInfo, vector: Sequence[str], file: Path) ->
     """
     at = len(info.program)
     verb = verb_of(vector[at:])
-    given = any(word.startswith("-var-file=") for word in vector)
-    if not info.evaluates_early or given or " ".join(verb) not in TAKE_VARIABLES[info.kind]:
+    has_file = any(word.startswith("-var-file=") for word in vector)
+    if not info.evaluates_early or has_file or " ".join(verb) not in TAKE_VARIABLES[info.kind]:
         return list(vector)
     at += len(verb)
     return [*vector[:at], f"-var-file={file}", *vector[at:]]

@@ -114,26 +114,28 @@ class _Finder:
 
     def _program(self, path: str, source: Source, why: str) -> EngineInfo:
         absolute = str(Path(path).absolute())
-        return self._asked((absolute,), Path(absolute), source, why)
+        return self._engine_info((absolute,), Path(absolute), source, why)
 
     def _embedded(self, source: Source, why: str) -> EngineInfo:
         library = self._library()
         if library is None:
             raise EngineFailed("engine", f"no engine found ({why})", hint=NO_ENGINE)
         program = (sys.executable, "-I", "-S", embedded.__file__, str(library))
-        return self._asked(program, library, source, why)
+        return self._engine_info(program, library, source, why)
 
-    def _asked(self, program: tuple[str, ...], file: Path, source: Source, why: str) -> EngineInfo:
+    def _engine_info(
+        self, program: tuple[str, ...], file: Path, source: Source, why: str
+    ) -> EngineInfo:
         key = fingerprint(file)
         chosen = version_file(Path.cwd())
         if key is not None and chosen is not None:  # a version manager may be behind it
             key += f":{chosen}:{chosen.stat().st_mtime_ns}"
-        known = self._remembered()
-        kind, version = known.get(key or "", (None, ""))
+        versions = self._remembered()
+        kind, version = versions.get(key or "", (None, ""))
         if kind is None:
             kind, version = ask(program, self._environ)
             if key is not None:
-                self._remember(known | {key: (kind, version)})
+                self._remember(versions | {key: (kind, version)})
         return EngineInfo(kind, version, program, source, why)
 
     def _remembered(self) -> dict[str, tuple[Kind, str]]:
@@ -143,9 +145,11 @@ class _Finder:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
 
-    def _remember(self, known: Mapping[str, tuple[Kind, str]]) -> None:
+    def _remember(self, versions: Mapping[str, tuple[Kind, str]]) -> None:
         names = {kind: name for name, kind in KINDS.items()}
-        text = json.dumps({key: (names[kind], version) for key, (kind, version) in known.items()})
+        text = json.dumps(
+            {key: (names[kind], version) for key, (kind, version) in versions.items()}
+        )
         with contextlib.suppress(OSError):  # it only saves time
             for directory in (self._cache.parents[1], self._cache.parent):  # each of them 0700
                 directory.mkdir(mode=0o700, exist_ok=True)

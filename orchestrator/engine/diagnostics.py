@@ -66,18 +66,18 @@ def named(diagnostic: Diagnostic) -> Diagnostic:
     """
     The diagnostic under the name of its cause, where the engine's own summary hides that.
 
-    >>> said = "Error message: state file is encrypted and can not be read"
-    >>> named(Diagnostic(severity="error", summary=_LOCKED, detail=said)).summary
+    >>> text = "Error message: state file is encrypted and can not be read"
+    >>> named(Diagnostic(severity="error", summary=_LOCKED, detail=text)).summary
     'the state cannot be decrypted'
     """
     # What follows the first paragraph explains locks, and how to do without.
-    said = f"{diagnostic.summary}\n{diagnostic.detail}".strip().split("\n\n")[0]
-    words = " ".join(said.split())
+    text = f"{diagnostic.summary}\n{diagnostic.detail}".strip().split("\n\n")[0]
+    words = " ".join(text.split())
     if diagnostic.severity == "error" and _SEALED.search(words):
-        return diagnostic.model_copy(update={"summary": UNDECRYPTED, "detail": said})
+        return diagnostic.model_copy(update={"summary": UNDECRYPTED, "detail": text})
     if diagnostic.severity == "error" and _CLEAR.search(words):
         summary = f"{UNDECRYPTED}: it is stored in clear, which its encryption does not allow"
-        return diagnostic.model_copy(update={"summary": summary, "detail": said})
+        return diagnostic.model_copy(update={"summary": summary, "detail": text})
     return diagnostic
 
 
@@ -88,7 +88,7 @@ def parse_text(text: str) -> tuple[Diagnostic, ...]:
     >>> parse_text("Error: No such thing\\n\\n  on main.tf line 3, in output:\\n\\nReally.\\n")
     (Diagnostic(severity='error', summary='No such thing', detail='Really.', ..., at='main.tf:3'),)
     """
-    found: list[Diagnostic] = []
+    diagnostics: list[Diagnostic] = []
     head: re.Match[str] | None = None
     body: list[str] = []
     blank = True  # a head follows an empty line: elsewhere "Error: " is part of a detail
@@ -100,12 +100,12 @@ def parse_text(text: str) -> tuple[Diagnostic, ...]:
             body.append(line)
             continue
         if head is not None:
-            found.append(_diagnostic(head, body))
+            diagnostics.append(_diagnostic(head, body))
         head, body = match, []
     if head is not None:
-        found.append(_diagnostic(head, body))
-    telling = [item for item in found if not _PREFACE.match(item.summary)]
-    return tuple(telling or found)
+        diagnostics.append(_diagnostic(head, body))
+    telling = [item for item in diagnostics if not _PREFACE.match(item.summary)]
+    return tuple(telling or diagnostics)
 
 
 def lock_holder(diagnostics: Iterable[Diagnostic]) -> StateLock | None:
@@ -121,19 +121,19 @@ def lock_holder(diagnostics: Iterable[Diagnostic]) -> StateLock | None:
             continue
         detail = " ".join(diagnostic.detail.split())
         if _POSTGRES.search(detail):
-            said = "PostgreSQL advisory lock: it ends with the session that holds it"
-            return StateLock(raw_text=said)
-        known = {key: text.strip() for key, text in _LOCK_FIELD.findall(diagnostic.detail)}
+            raw_text = "PostgreSQL advisory lock: it ends with the session that holds it"
+            return StateLock(raw_text=raw_text)
+        fields = {key: text.strip() for key, text in _LOCK_FIELD.findall(diagnostic.detail)}
         holder = _HTTP.search(detail)
-        if holder is not None and holder[1] != known.get("ID"):
+        if holder is not None and holder[1] != fields.get("ID"):
             return StateLock(id=holder[1])
-        if not known.get("ID") and not _HELD.search(detail):
+        if not fields.get("ID") and not _HELD.search(detail):
             continue
         return StateLock(
-            id=known.get("ID"),
-            who=known.get("Who"),
-            operation=known.get("Operation"),
-            created=known.get("Created"),
+            id=fields.get("ID"),
+            who=fields.get("Who"),
+            operation=fields.get("Operation"),
+            created=fields.get("Created"),
             raw_text=detail[:200] or _LOCKED,
         )
     return None

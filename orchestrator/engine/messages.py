@@ -74,11 +74,11 @@ def parse_line(line: str, mask: Mask = str) -> ParsedLine:
     except (ValueError, KeyError, TypeError):
         plain = mask(line)
         return ParsedLine(plain, (LogLine(plain),) if plain.strip() else ())
-    parser = _PARSERS.get(kind, _said)
+    parser = _PARSERS.get(kind, _logged)
     try:
         messages = tuple(parser(data, mask))
     except (KeyError, TypeError, ValueError):  # a known type in a shape we do not know
-        messages = tuple(_said(data, mask))
+        messages = tuple(_logged(data, mask))
     for message in messages:
         if isinstance(message, DiagnosticMessage):
             return ParsedLine(render(message.diagnostic), messages)
@@ -120,8 +120,8 @@ def _planned(data: dict[str, Any], mask: Mask) -> list[Message]:
 
 def _refreshed(data: dict[str, Any], mask: Mask) -> list[Message]:
     hook = data["hook"]
-    found = hook.get("id_value")
-    return [RefreshComplete(hook["resource"]["addr"], found)] if found else []
+    object_id = hook.get("id_value")
+    return [RefreshComplete(hook["resource"]["addr"], object_id)] if object_id else []
 
 
 def _drifted(data: dict[str, Any], mask: Mask) -> list[Message]:
@@ -167,13 +167,13 @@ def _errored(data: dict[str, Any], mask: Mask) -> list[Message]:
 
 
 def _diagnosed(data: dict[str, Any], mask: Mask) -> list[Message]:
-    said = data["diagnostic"]
-    place = said.get("range")
+    content = data["diagnostic"]
+    place = content.get("range")
     diagnostic = Diagnostic(
-        severity="warning" if said["severity"] == "warning" else "error",
-        summary=mask(said["summary"]),
-        detail=mask(said.get("detail") or ""),
-        address=said.get("address") or None,
+        severity="warning" if content["severity"] == "warning" else "error",
+        summary=mask(content["summary"]),
+        detail=mask(content.get("detail") or ""),
+        address=content.get("address") or None,
         at=f"{place['filename']}:{place['start']['line']}" if place else None,
     )
     return [DiagnosticMessage(named(diagnostic))]
@@ -187,8 +187,8 @@ def _provisioning(data: dict[str, Any], mask: Mask) -> list[Message]:
 def _summarised(data: dict[str, Any], mask: Mask) -> list[Message]:
     count = data["changes"]
     other = sum(n for name, n in count.items() if name not in _COUNTED and isinstance(n, int))
-    known = (count["add"], count["change"], count["remove"], count.get("forget", 0))
-    return [ChangeSummary(count["operation"], *known, other, count.get("import", 0))]
+    counts = (count["add"], count["change"], count["remove"], count.get("forget", 0))
+    return [ChangeSummary(count["operation"], *counts, other, count.get("import", 0))]
 
 
 def _version(data: dict[str, Any], mask: Mask) -> list[Message]:
@@ -203,7 +203,7 @@ def _quiet(data: dict[str, Any], mask: Mask) -> list[Message]:
     return []
 
 
-def _said(data: dict[str, Any], mask: Mask) -> list[Message]:
+def _logged(data: dict[str, Any], mask: Mask) -> list[Message]:
     return [LogLine(mask(str(data["@message"])))]
 
 

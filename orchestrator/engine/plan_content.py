@@ -159,11 +159,11 @@ def _output(name: str, change: dict[str, Any]) -> OutputValueChange:
     )
 
 
-def _checks(found: list[dict[str, Any]]) -> Iterator[CheckResult]:
+def _checks(checks: list[dict[str, Any]]) -> Iterator[CheckResult]:
     """
     The checks, each of its instances apart where it has some.
     """
-    for check in found:
+    for check in checks:
         for item in check.get("instances") or (check,):
             status = item["status"] if item["status"] in _CHECKS else "unknown"
             yield CheckResult(

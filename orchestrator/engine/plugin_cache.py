@@ -111,7 +111,7 @@ def plugin_cache(environment: Mapping[str, str], default: Path) -> PluginCache:
 
 def _configured(environment: Mapping[str, str]) -> str | None:
     for _, text in cli_configuration(environment):
-        found = _SETTING.search(text)
-        if found is not None:
-            return found[1].replace("$HOME", environment.get("HOME", "/"))
+        match = _SETTING.search(text)
+        if match is not None:
+            return match[1].replace("$HOME", environment.get("HOME", "/"))
     return None

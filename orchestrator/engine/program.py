@@ -16,7 +16,7 @@ from orchestrator.errors import EngineFailed
 Kind = Literal["terraform", "tofu"]
 
 #: OpenTofu prints warnings about the CLI configuration before it.
-_SAID = re.compile(r"^(Terraform|OpenTofu) v(\d\S*)", re.MULTILINE)
+_VERSION_LINE = re.compile(r"^(Terraform|OpenTofu) v(\d\S*)", re.MULTILINE)
 KINDS: dict[str, Kind] = {"Terraform": "terraform", "OpenTofu": "tofu"}
 _PATIENCE = 30.0  # seconds for a program to tell its version
 NO_ENGINE = (
@@ -60,12 +60,12 @@ def ask(
         raise EngineFailed("engine", message) from exc
     except OSError as exc:
         raise EngineFailed("engine", f"cannot run {shown}: {exc.strerror}", hint=NO_ENGINE) from exc
-    match = _SAID.search(done.stdout)
+    match = _VERSION_LINE.search(done.stdout)
     if match is None:
-        said = (done.stdout + done.stderr).strip().partition("\n")[0][:200]
+        output = (done.stdout + done.stderr).strip().partition("\n")[0][:200]
         raise EngineFailed(
             "engine",
-            f"{shown} is neither terraform nor tofu: `version` said {said!r}",
+            f"{shown} is neither terraform nor tofu: `version` said {output!r}",
             hint="give the path of a terraform or tofu program with --engine",
         )
     return KINDS[match[1]], match[2]
@@ -94,8 +94,8 @@ def version_file(directory: Path) -> Path | None:
 
 
 def _nearest(places: Iterable[Path]) -> Path | None:
-    found = (place / name for place in places for name in _VERSION_FILES)
-    return next((file for file in found if file.exists()), None)
+    files = (place / name for place in places for name in _VERSION_FILES)
+    return next((file for file in files if file.exists()), None)
 
 
 def fingerprint(file: Path) -> str | None:

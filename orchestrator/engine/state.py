@@ -171,17 +171,17 @@ def isolated_state(
     data: dict[str, Any] = state_document(raw)
     names: dict[str, StateObject] = {}
     resources = []
-    for resource, instance, found in _instances(data.get("resources") or ()):
-        if (found.address, found.id) not in wanted:
+    for resource, instance, item in _instances(data.get("resources") or ()):
+        if (item.address, item.id) not in wanted:
             continue
         name = f"orchestrator_absence_{len(names)}"
-        names[f"{found.type}.{name}"] = found
+        names[f"{item.type}.{name}"] = item
         alone = {key: value for key, value in instance.items() if key not in _BOUND}
         shared = {"provider": resource["provider"]} if "provider" in resource else {}
         resources.append(
             {
                 "mode": "managed",
-                "type": found.type,
+                "type": item.type,
                 "name": name,
                 **shared,
                 "instances": [alone],
@@ -192,7 +192,7 @@ def isolated_state(
 
 
 def _objects(resources: Any) -> Iterator[StateObject]:
-    return (found for _, _, found in _instances(resources))
+    return (item for _, _, item in _instances(resources))
 
 
 def _instances(resources: Any) -> Iterator[tuple[Any, Any, StateObject]]:
@@ -204,13 +204,15 @@ def _instances(resources: Any) -> Iterator[tuple[Any, Any, StateObject]]:
         try:
             if resource["mode"] == "data":
                 continue
-            found = [(resource, item, _object(resource, item)) for item in resource["instances"]]
+            instances = [
+                (resource, item, _object(resource, item)) for item in resource["instances"]
+            ]
         except (KeyError, TypeError, AttributeError) as exc:
-            known = resource if isinstance(resource, dict) else {}
-            named = ".".join(str(known[k]) for k in ("module", "type", "name") if known.get(k))
-            said = f"unknown form of provider state: {named or 'a resource'} ({exc})"
-            raise ValueError(said) from exc
-        yield from found
+            fields = resource if isinstance(resource, dict) else {}
+            named = ".".join(str(fields[k]) for k in ("module", "type", "name") if fields.get(k))
+            message = f"unknown form of provider state: {named or 'a resource'} ({exc})"
+            raise ValueError(message) from exc
+        yield from instances
 
 
 def _object(resource: Any, instance: Any) -> StateObject:

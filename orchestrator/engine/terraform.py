@@ -182,7 +182,7 @@ class TerraformEngine:
         """
         EngineFailed where the program is not there, or may not be executed.
         """
-        _found(request.argv[0], spec.directory, self._environment | dict(spec.environment))
+        _program_path(request.argv[0], spec.directory, self._environment | dict(spec.environment))
 
     def recover_call(self, spec: CallSpec, *, complete_log: bool = True) -> RecoveredCall:
         """
@@ -309,7 +309,7 @@ class TerraformEngine:
             info = self.info_in(spec.directory)
         vector = argument_vector(info, request)
         if isinstance(request, Program):
-            vector[0] = _found(vector[0], spec.directory, environment)
+            vector[0] = _program_path(vector[0], spec.directory, environment)
         elif spec.early_values:
             vector = with_early_variables(info, vector, files.early_variables.absolute())
         try:
@@ -343,8 +343,8 @@ class TerraformEngine:
     def _check_ours(self, files: CallFiles, wrapper: int) -> None:
         match files.read_identity():
             case None:
-                said = files.stderr.read_text(errors="replace").strip().splitlines()
-                why = said[-1] if said else "its wrapper ended without a word"
+                lines = files.stderr.read_text(errors="replace").strip().splitlines()
+                why = lines[-1] if lines else "its wrapper ended without a word"
                 raise EngineFailed("engine", f"cannot start {self._info.program[0]}: {why}")
             case FencedCall():
                 raise Fenced(f"another process has ruled out the engine call {files.identity}")
@@ -400,7 +400,7 @@ def _read(spec: CallSpec, state: bytes) -> CallResult:
     return CallResult(exit_code=0, messages=(), complete=True, stdout=files.stdout)
 
 
-def _found(program: str, directory: Path, environment: Mapping[str, str]) -> str:
+def _program_path(program: str, directory: Path, environment: Mapping[str, str]) -> str:
     """
     The absolute path of a program; EngineFailed where there is none that may be executed.
     """
@@ -424,14 +424,16 @@ def _call_result(
     stopped: bool = False,
     timed_out: bool = False,
 ) -> CallResult:
-    said = tuple(m.diagnostic for m in transcript.messages if isinstance(m, DiagnosticMessage))
+    diagnostics = tuple(
+        m.diagnostic for m in transcript.messages if isinstance(m, DiagnosticMessage)
+    )
     return CallResult(
         exit_code=ending.exit_code if ending else None,
         messages=transcript.messages,
         complete=ending is not None and _is_whole(ending, transcript),
         stopped=stopped,
         timed_out=timed_out,
-        lock=lock_holder(said),
+        lock=lock_holder(diagnostics),
         stdout=files.stdout,
         stderr_text=transcript.stderr_text,
     )
@@ -476,9 +478,9 @@ def _reap(beginning: IdentityFile) -> None:
     where its number was reused, a live engine is.
     """
     session = beginning.wrapper.pid
-    left = providers_left(session)
-    if set(left) == set(session_members(session)):
-        for pid in left:
+    pids = providers_left(session)
+    if set(pids) == set(session_members(session)):
+        for pid in pids:
             os.kill(pid, 9)
 
 
@@ -490,5 +492,5 @@ def _reason(result: CallResult) -> str:
     ]
     if errors:
         return f"{errors[0].summary}: {' '.join(errors[0].detail.split())}".rstrip(": ")
-    said = [m.line for m in result.messages if isinstance(m, LogLine)]
-    return said[-1] if said else f"exit code {result.exit_code}"
+    lines = [m.line for m in result.messages if isinstance(m, LogLine)]
+    return lines[-1] if lines else f"exit code {result.exit_code}"

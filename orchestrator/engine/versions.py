@@ -111,8 +111,8 @@ def _fits(have: Numbers, term: str) -> bool:
         raise BadConstraint(f"{text!r} is no version")
     if parsed[2]:
         raise BadConstraint(f"leave out the pre-release part of {text!r}: engines refuse it")
-    given = tuple(map(int, parsed[1].split(".")))
-    want = _padded(given)
+    numbers = tuple(map(int, parsed[1].split(".")))
+    want = _padded(numbers)
     match operator:
         case "=":
             return have == want
@@ -127,8 +127,8 @@ def _fits(have: Numbers, term: str) -> bool:
         case "<=":
             return have <= want
         case _:  # ~>: only the last number given may grow
-            fixed = len(given) - 1
-            return have >= want and have[:fixed] == given[:fixed]
+            fixed = len(numbers) - 1
+            return have >= want and have[:fixed] == numbers[:fixed]
 
 
 def _numbers(text: str, what: str) -> Numbers:

@@ -116,7 +116,7 @@ def _checks(node: Node | None, problems: Problems) -> tuple[tuple[CheckSpec, Loc
     if node.kind != "list":
         problems.add(f"verify must be a list, not {node.shape}", node.at)
         return ()
-    found = []
+    checks = []
     for item in node.items:
         fields = problems.fields(item, ("http", "tcp", "command"), what="a check")
         if len(fields) != 1:
@@ -134,8 +134,8 @@ def _checks(node: Node | None, problems: Problems) -> tuple[tuple[CheckSpec, Loc
                 spec = CheckSpec("tcp", value.template)
             case _:
                 spec = CheckSpec("command", value.template)
-        found.append((spec, value))
-    return tuple(found)
+        checks.append((spec, value))
+    return tuple(checks)
 
 
 def _retry(node: Node, problems: Problems) -> RetryRule | None:
@@ -154,22 +154,22 @@ def _retry(node: Node, problems: Problems) -> RetryRule | None:
         else:
             tries = value
     times = {
-        key: given
+        key: seconds
         for key in ("interval", "jitter")
         if key in fields
-        and (given := duration(fields[key], problems, what=f"retry.{key}")) is not None
+        and (seconds := duration(fields[key], problems, what=f"retry.{key}")) is not None
     }
     return RetryRule(_patterns(on, problems, what="retry.on"), tries, **times)
 
 
 def _patterns(node: Node, problems: Problems, *, what: str) -> tuple[str, ...]:
-    found = problems.entries(node, what=what)
-    for text, item in found:
+    entries = problems.entries(node, what=what)
+    for text, item in entries:
         try:
             re.compile(text)
         except re.error as exc:
             problems.add(f"{what}: not a regular expression: {exc}", item.at)
-    return tuple(text for text, _ in found)
+    return tuple(text for text, _ in entries)
 
 
 def parse_timeout(node: Node | None, problems: Problems) -> float | None:
@@ -195,8 +195,8 @@ def _by_address(
 
 
 def _searches(node: Node | None, problems: Problems) -> Mapping[str, LocatedTemplate]:
-    found = _by_address(node, problems, what="search")
-    for address, value in found.items():
+    searches = _by_address(node, problems, what="search")
+    for address, value in searches.items():
         fields = without_nulls(problems.fields(value.node, _SEARCH, what=f"search for {address}"))
         for key, (form, meaning) in _SEARCH_FORMS.items():
             if key in fields:
@@ -209,4 +209,4 @@ def _searches(node: Node | None, problems: Problems) -> Mapping[str, LocatedTemp
         if arguments is not None and arguments.kind != "map":
             message = f"search.arguments must be a map, not {arguments.shape}"
             problems.add(message, arguments.at)
-    return found
+    return searches

@@ -90,15 +90,15 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
     except Invalid as exc:
         problems.extend(exc.problems)
         chosen = False
-    seen = effective_blueprint(blueprint, name)
+    effective = effective_blueprint(blueprint, name)
     for item in blueprint.environments.values():
         for step, node in item.steps.items():
             check_shape(node, problems, what=f"step {step!r}")
         if item.settings.backend is not None:
             parse_backend(effective_blueprint(blueprint, item.name).settings.backend, problems)
     raw_steps = {
-        step: parse_step(step, node, blueprint.step_at[step], seen, problems)
-        for step, node in seen.steps.items()
+        step: parse_step(step, node, blueprint.step_at[step], effective, problems)
+        for step, node in effective.steps.items()
     }
     parse = partial(
         parse_policy,
@@ -109,17 +109,17 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
     )
     for item in blueprint.environments.values():
         parse(effective_blueprint(blueprint, item.name).settings.policy)
-    backend = parse_backend(seen.settings.backend, problems)
+    backend = parse_backend(effective.settings.backend, problems)
     return ReadBlueprint(
         project,
         selection,
         files,
         path,
         blueprint,
-        seen,
+        effective,
         raw_steps,
         backend,
-        parse(seen.settings.policy),
+        parse(effective.settings.policy),
         parse_drift_rules(blueprint.drift, problems),
         problems,
         chosen,
@@ -202,7 +202,7 @@ def environment_variables(
     The environment variables that the steps refer to; one that is not set is a problem where
     values are needed.
     """
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for value in values:
         for use in value.template.uses:
             if use.reference.kind != "env":
@@ -212,11 +212,11 @@ def environment_variables(
                 message = f"the environment variable {name} is not UTF-8 text"
                 problems.add(message, value.location(use))
             elif name in environ:
-                found[name] = environ[name]
+                variables[name] = environ[name]
             elif need is InputPolicy.REQUIRED:
                 message = f"the environment variable {name} is not set"
                 problems.add(message, value.location(use))
-    return found
+    return variables
 
 
 def operations_url(reading: ReadBlueprint, *, need: InputPolicy) -> str | None:

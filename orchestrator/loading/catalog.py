@@ -60,16 +60,16 @@ def store_locations(
     The operation stores of the project and of its blueprints, each once; with ``blueprint`` or
     ``environment`` only theirs. A blueprint that cannot be read tells none.
     """
-    found = [] if blueprint or environment else [project.operations]
+    locations = [] if blueprint or environment else [project.operations]
     for name in blueprint_names(project):
         if blueprint in (None, name):
             with suppress(Invalid):
                 for each in environment_names(project, name):
                     if environment in (None, each):
                         location = load_summary(project, BlueprintSelection(name, each)).operations
-                        if location not in found:
-                            found.append(location)
-    return found or [project.operations]
+                        if location not in locations:
+                            locations.append(location)
+    return locations or [project.operations]
 
 
 def blueprint_reference(

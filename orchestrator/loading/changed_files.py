@@ -28,8 +28,8 @@ def changes_since(revision: str, deployment: Deployment) -> Change:
     """
     project = Path(deployment.project_dir)
     top = Path(_git(project, "rev-parse", "--show-toplevel").strip())
-    known = _git(project, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
-    commit = known.strip()
+    verify = ("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+    commit = _git(project, *verify).strip()
     # Without renames: a module that moved away has changed where it was.
     diff = _git(top, "diff", "--name-only", "--no-renames", "-z", commit, "--")
     new = _git(top, "ls-files", "--others", "--exclude-standard", "-z")
@@ -97,9 +97,9 @@ def _git(directory: Path, *arguments: str) -> str:
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise Usage(f"git could not be asked what changed: {exc}") from exc
     if done.returncode != 0:
-        said = done.stderr.strip().splitlines() or ["it said nothing"]
+        lines = done.stderr.strip().splitlines() or ["it said nothing"]
         raise Usage(
-            f"git could not be asked what changed: {said[0]}",
+            f"git could not be asked what changed: {lines[0]}",
             hint="in a shallow clone, fetch the revision first",
         )
     return done.stdout

@@ -144,12 +144,12 @@ def _add(configuration: Configuration, document: HclFile, engine: EngineKind) ->
     for block in document.blocks:
         match block.type:
             case "variable" | "output" | "module":
-                known = named[block.type]
+                blocks = named[block.type]
                 name = block.labels[0]
-                if name in known:
-                    message = f'{block.type} "{name}" was declared before, at {known[name].at}'
+                if name in blocks:
+                    message = f'{block.type} "{name}" was declared before, at {blocks[name].at}'
                     problems.append(Problem(message, block.at))
-                known[name] = block
+                blocks[name] = block
             case "provider":
                 configuration.providers.append(block)
             case "resource" | "data" | "ephemeral":
@@ -207,14 +207,14 @@ def _override(configuration: Configuration, document: HclFile, engine: EngineKin
     for block in document.blocks:
         match block.type:
             case "variable" | "output" | "module":
-                known = named[block.type]
-                base = known.get(block.labels[0])
+                blocks = named[block.type]
+                base = blocks.get(block.labels[0])
                 if base is None:
                     message = f'there is no {block.type} "{block.labels[0]}" to override'
                     problems.append(Problem(message, block.at))
                 else:
                     merged = {**base.attributes, **block.attributes}
-                    known[block.labels[0]] = replace(base, attributes=merged)
+                    blocks[block.labels[0]] = replace(base, attributes=merged)
             case "provider":
                 configuration.providers.append(block)
             case "resource":
@@ -225,7 +225,7 @@ def _override(configuration: Configuration, document: HclFile, engine: EngineKin
                 if version := block.attributes.get("required_version"):
                     until = _ignored_from(version, engine)  # what is ignored replaces nothing
                     configuration.required_versions[:] = [
-                        known for known in configuration.required_versions if known.until != until
+                        item for item in configuration.required_versions if item.until != until
                     ]
                 _settings(configuration, block, engine)
     return problems
@@ -236,10 +236,10 @@ def _override_lifecycle(configuration: Configuration, block: Block) -> None:
     Lay the lifecycle of an overriding resource over that of the one it overrides; nothing else of
     a resource is read here.
     """
-    given = {k: v for inner in block.inner("lifecycle") for k, v in inner.attributes.items()}
+    override = {k: v for inner in block.inner("lifecycle") for k, v in inner.attributes.items()}
     for index, base in enumerate(configuration.resources):
-        if (base.type, base.labels) == (block.type, block.labels) and given:
-            known = {k: v for i in base.inner("lifecycle") for k, v in i.attributes.items()}
-            merged = Block("lifecycle", (), block.at, {**known, **given})
+        if (base.type, base.labels) == (block.type, block.labels) and override:
+            original = {k: v for i in base.inner("lifecycle") for k, v in i.attributes.items()}
+            merged = Block("lifecycle", (), block.at, {**original, **override})
             others = tuple(inner for inner in base.blocks if inner.type != "lifecycle")
             configuration.resources[index] = replace(base, blocks=(*others, merged))

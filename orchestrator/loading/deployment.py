@@ -132,13 +132,15 @@ def load_deployment(
 
 
 def _with_stored_refs(
-    steps: Mapping[str, Step], kept: Mapping[str, StoredModule]
+    steps: Mapping[str, Step], stored_modules: Mapping[str, StoredModule]
 ) -> dict[str, Step]:
     """
-    The steps, those with a kept module referring to it as the blueprint did then.
+    The steps, those with a stored module referring to it as the blueprint did then.
     """
     return {
-        name: replace(step, module_ref=kept[name].module_ref) if name in kept else step
+        name: replace(step, module_ref=stored_modules[name].module_ref)
+        if name in stored_modules
+        else step
         for name, step in steps.items()
     }
 

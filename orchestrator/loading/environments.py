@@ -65,12 +65,12 @@ def _chain(blueprint: RawBlueprint, name: str) -> list[RawEnvironment]:
     """
     The environment after those it extends. A circle is followed once.
     """
-    found: list[RawEnvironment] = []
+    chain: list[RawEnvironment] = []
     current = blueprint.environments.get(name)
-    while current is not None and current not in found:
-        found.append(current)
+    while current is not None and current not in chain:
+        chain.append(current)
         current = blueprint.environments.get(current.extends) if current.extends else None
-    return found[::-1]
+    return chain[::-1]
 
 
 def _closes(blueprint: RawBlueprint, names: list[str]) -> bool:
@@ -120,8 +120,8 @@ def merge_backend(base: Node | None, over: Node | None) -> Node | None:
     if base is None or over is None:
         return over or base
     kind = over.fields.get("type")
-    known = base.fields.get("type")
-    if kind is not None and (known is None or kind.value != known.value):
+    base_kind = base.fields.get("type")
+    if kind is not None and (base_kind is None or kind.value != base_kind.value):
         return over
     return base.merged(over)
 
@@ -135,14 +135,14 @@ def merge_step(base: Node, over: Node) -> Node:
         return over if over.kind == "map" else base
     fields = dict(base.fields)
     for key, node in over.fields.items():
-        known = fields.get(key)
+        base_node = fields.get(key)
         match key:
-            case "inputs" | "identity" | "search" if known is not None:
-                fields[key] = _shallow(known, node)
-            case "backend" if known is not None:
-                fields[key] = merge_backend(known, node) or node
-            case "providers" if known is not None:
-                fields[key] = known.merged(node)
+            case "inputs" | "identity" | "search" if base_node is not None:
+                fields[key] = _shallow(base_node, node)
+            case "backend" if base_node is not None:
+                fields[key] = merge_backend(base_node, node) or node
+            case "providers" if base_node is not None:
+                fields[key] = base_node.merged(node)
             case _:
                 fields[key] = node
     return replace(base, fields=fields, key_at={**base.key_at, **over.key_at})

@@ -59,9 +59,9 @@ def read_values(path: Path, *, shown: str) -> tuple[Mapping[str, Node], Mapping[
         case [*_, ".yaml" | ".yml"]:
             return _yaml(text, shown)
         case [*_, ".json"]:
-            return _placed(_json(text, shown), text, shown)
+            return _input_nodes(_json(text, shown), text, shown)
         case [*_, ".tfvars"]:
-            return _placed(_tfvars(text, shown), text, shown)
+            return _input_nodes(_tfvars(text, shown), text, shown)
         case _:
             hint = "name it .yaml, .yml, .json, .tfvars or .tfvars.json"
             raise Invalid([Problem("the name does not tell a format", Location(shown), hint)])
@@ -155,12 +155,12 @@ def _check_depth(value: Json, shown: str) -> None:
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"duplicate key {twice!r}")
-    return found
+    return values
 
 
 def _no_constant(text: str) -> Json:
@@ -178,17 +178,17 @@ def _tfvars(text: str, shown: str) -> Json:
     except RecursionError as exc:
         raise Invalid([Problem(_TOO_DEEP, Location(shown))]) from exc
     except pygohcl.HCLParseError as exc:
-        found = _HCL_PLACE.match(str(exc))
-        if found is None:
+        match = _HCL_PLACE.match(str(exc))
+        if match is None:
             raise Invalid([Problem(f"not valid: {exc}", Location(shown))]) from exc
-        at = Location(shown, int(found[1]), int(found[2]))
-        raise Invalid([Problem(f"not valid: {found[3].strip()}", at)]) from exc
+        at = Location(shown, int(match[1]), int(match[2]))
+        raise Invalid([Problem(f"not valid: {match[3].strip()}", at)]) from exc
     _check_numbers(text, shown, _TFVARS_NUMBER)
     _check_depth(values, shown)
     return values
 
 
-def _placed(
+def _input_nodes(
     values: Json, text: str, shown: str
 ) -> tuple[Mapping[str, Node], Mapping[str, Location]]:
     if not isinstance(values, dict):
@@ -201,7 +201,7 @@ def _place(name: str, text: str, shown: str) -> Location:
     """
     Where a top-level name first stands as a key; these formats do not tell it by themselves.
     """
-    found = re.search(rf'(?:^|[{{,\s])("?{re.escape(name)}"?)\s*[:=]', text)
-    if found is None:
+    match = re.search(rf'(?:^|[{{,\s])("?{re.escape(name)}"?)\s*[:=]', text)
+    if match is None:
         return Location(shown)
-    return _location(text, found.start(1), shown)
+    return _location(text, match.start(1), shown)

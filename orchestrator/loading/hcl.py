@@ -148,10 +148,10 @@ def _check_syntax(text: str, shown: str) -> None:
     try:
         pygohcl.loads(text)
     except pygohcl.HCLParseError as exc:
-        _, *found = _DIAGNOSTIC.split(str(exc))
+        _, *parts = _DIAGNOSTIC.split(str(exc))
         problems = [
             Problem(message.replace("tmp.hcl", shown), Location(shown, int(line), int(column)))
-            for line, column, message in zip(found[::3], found[1::3], found[2::3], strict=True)
+            for line, column, message in zip(parts[::3], parts[1::3], parts[2::3], strict=True)
         ]
         raise Invalid(problems or [Problem(str(exc), Location(shown))]) from exc
     except pygohcl.HCLInternalError:

@@ -70,12 +70,12 @@ def parse_hooks(raw_step: RawStep, problems: Problems) -> dict[HookKind, RawHook
     declared = without_nulls(
         {kind: raw_step.fields[kind] for kind in HOOK_KINDS if kind in raw_step.fields}
     )
-    found: dict[HookKind, RawHook] = {}
+    hooks: dict[HookKind, RawHook] = {}
     for kind in HOOK_KINDS:
         action = _parse_hook(raw_step, kind, declared[kind], problems) if kind in declared else None
         if action is not None:
-            found[kind] = action
-    return found
+            hooks[kind] = action
+    return hooks
 
 
 def _parse_hook(

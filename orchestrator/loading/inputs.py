@@ -115,13 +115,13 @@ def unread_variables(environ: Mapping[str, str], inputs: Iterable[str]) -> list[
     other may be meant for another blueprint.
     """
     read = [variable for name in inputs for variable in _variables(name)]
-    found = []
+    sentences = []
     for variable in sorted(environ):
         if variable.startswith(INPUT_VARIABLE) and variable not in read:
             hint = did_you_mean(variable, read, cutoff=0.9)
             if hint.startswith("did you mean"):
-                found.append(f"the environment variable {variable} gives no input: {hint}")
-    return found
+                sentences.append(f"the environment variable {variable} gives no input: {hint}")
+    return sentences
 
 
 def from_text(declaration: Declaration, text: str, at: Location, problems: Problems) -> Node:
@@ -224,24 +224,24 @@ class InputResolver(Struct, frozen=True):
     unavailable: dict[str, str] = field(default_factory=dict)
 
     def resolve(
-        self, declared: Iterable[Declaration], found: Mapping[str, InputSource]
+        self, declared: Iterable[Declaration], sources: Mapping[str, InputSource]
     ) -> dict[str, InputValue]:
         """
         The inputs that have a value.
         """
         values: dict[str, InputValue] = {}
         for declaration in declared:
-            candidate = found.get(declaration.name)
+            candidate = sources.get(declaration.name)
             if candidate is None:
                 self._missing(declaration)
                 continue
             value = self._value(self._effective_declaration(declaration, candidate), candidate)
             if value is not None:
                 values[declaration.name] = value
-        return self._with_contained_secrets(values, found)
+        return self._with_contained_secrets(values, sources)
 
     def _with_contained_secrets(
-        self, values: Mapping[str, InputValue], found: Mapping[str, InputSource]
+        self, values: Mapping[str, InputValue], sources: Mapping[str, InputSource]
     ) -> dict[str, InputValue]:
         """
         The values, sensitive where one holds another's secret or what looks like one; what stands
@@ -255,10 +255,12 @@ class InputResolver(Struct, frozen=True):
         masker = Masker([*own, *self.secrets])
 
         def checked(name: str, item: InputValue) -> InputValue:
-            if item.sensitive or _is_written(found[name]) or not masker.hides(item.value):
+            if item.sensitive or _is_written(sources[name]) or not masker.hides(item.value):
                 return item
             where = (
-                found[name].at.file if found[name].kind == "environ" else f"{INPUT_VARIABLE}{name}"
+                sources[name].at.file
+                if sources[name].kind == "environ"
+                else f"{INPUT_VARIABLE}{name}"
             )
             return replace(
                 item, sensitive=True, reference=item.reference or {"from": {"env": where}}
@@ -358,8 +360,9 @@ class InputResolver(Struct, frozen=True):
         typed = _typed(declaration, node, self.problems)
         sensitive = declaration.sensitive or bool(resolved.secrets)
         shown = ", ".join(dict.fromkeys(resolved.secrets.values())) or candidate.origin
-        kept = reference if sensitive else None
-        return InputValue(typed, sensitive, shown, kept, type=declaration.type_text)
+        if not sensitive:
+            reference = None
+        return InputValue(typed, sensitive, shown, reference, type=declaration.type_text)
 
     def _all_set(self, value: LocatedTemplate) -> bool:
         unset = [
@@ -395,5 +398,6 @@ def _is_written(candidate: InputSource) -> bool:
 
 
 def _input(declaration: Declaration, value: Json, origin: str, reference: Json) -> InputValue:
-    kept = reference if declaration.sensitive else None
-    return InputValue(value, declaration.sensitive, origin, kept, type=declaration.type_text)
+    if not declaration.sensitive:
+        reference = None
+    return InputValue(value, declaration.sensitive, origin, reference, type=declaration.type_text)

@@ -155,8 +155,8 @@ class StepLinker(Struct, frozen=True):
         at = raw_step.module.at
         if _REMOTE.search(raw_step.module.text):
             hint = "fetch it into the project first; modules are local directories"
-            said = f"the module {raw_step.module.text!r} is not a local directory"
-            self.problems.add(said, at, hint)
+            message = f"the module {raw_step.module.text!r} is not a local directory"
+            self.problems.add(message, at, hint)
             return None
         name, package = split_reference(raw_step.module.text)
         directory = self._directory(name, at)
@@ -199,9 +199,9 @@ class StepLinker(Struct, frozen=True):
             return parse_behaviour(raw_step.fields, {}, self.problems)
         directory = Path(module.directory)
         shown = self.project.show(directory)
-        kept = self.stored_modules.get(raw_step.name)
-        if kept is not None:
-            defaults = parse_defaults(kept.defaults, shown=shown, problems=self.problems)
+        stored = self.stored_modules.get(raw_step.name)
+        if stored is not None:
+            defaults = parse_defaults(stored.defaults, shown=shown, problems=self.problems)
         else:
             defaults = read_defaults(directory, shown=shown, problems=self.problems)
         return parse_behaviour(raw_step.fields, defaults, self.problems)
@@ -268,16 +268,16 @@ class LinkedSteps(Struct, frozen=True):
         """
         All templates of all steps.
         """
-        found: list[LocatedTemplate] = []
+        templates: list[LocatedTemplate] = []
         for name, raw_step in self.raw_steps.items():
             behaviour = self.behaviours[name]
-            found.extend(raw_step.inputs.values())
-            found.extend(raw_step.providers.values())
-            found.append(raw_step.backend.config)
-            found.extend(behaviour.identity.values())
-            found.extend(behaviour.search.values())
-            found.extend(value for _, value in behaviour.checks)
-        return found
+            templates.extend(raw_step.inputs.values())
+            templates.extend(raw_step.providers.values())
+            templates.append(raw_step.backend.config)
+            templates.extend(behaviour.identity.values())
+            templates.extend(behaviour.search.values())
+            templates.extend(value for _, value in behaviour.checks)
+        return templates
 
     def sensitive_templates(self) -> list[LocatedTemplate]:
         """
@@ -300,8 +300,8 @@ class LinkedSteps(Struct, frozen=True):
         """
         All templates of all actions.
         """
-        found = [action for own in self.hooks.values() for action in own.values()]
-        return [value for action in found for value in action.values()]
+        hooks = [action for own in self.hooks.values() for action in own.values()]
+        return [value for action in hooks for value in action.values()]
 
     def check_values(self, inputs: Mapping[str, InputValue], problems: Problems) -> None:
         """
@@ -398,12 +398,12 @@ def _check_fit(
     use = value.template.uses[0] if value.template.uses else None
     if use is None or not use.whole or use.path or use.reference.kind != "input":
         return
-    given = inputs.get(use.reference.names[0])
-    if given is None:
+    input_value = inputs.get(use.reference.names[0])
+    if input_value is None:
         return
     at = value.location(use)
     try:
-        inside = Resolved(given.value).at(use.reference.path).value
+        inside = Resolved(input_value.value).at(use.reference.path).value
     except Unresolvable as exc:
         problems.add(f"${{{use.reference}}}: {exc}", at)
         return

@@ -72,9 +72,9 @@ class ReferenceRules(Struct, frozen=True):
         Add a problem for each reference that is not allowed or names what is not there.
         """
         for use in value.template.uses:
-            found = self._problem(use.reference)
-            if found is not None:
-                problems.add(found[0], value.location(use), found[1])
+            problem = self._problem(use.reference)
+            if problem is not None:
+                problems.add(problem[0], value.location(use), problem[1])
 
     def _problem(self, reference: Reference) -> tuple[str, str] | None:
         names = reference.names

@@ -68,7 +68,7 @@ def read_module(
     tree.check_files(around)
     if tree.problems:
         raise Invalid(tree.problems)
-    configuration = tree.found[root].configuration
+    configuration = tree.modules[root].configuration
     own = _sources(configuration)
     return Module(
         directory=str(root),
@@ -102,14 +102,14 @@ def _flag(attribute: Attribute | None) -> bool:
 
 
 def _variable(block: Block) -> Variable:
-    given = block.attributes
+    attributes = block.attributes
     return Variable(
         name=block.labels[0],
-        type=given["type"].plain if "type" in given else None,
-        required="default" not in given,
-        sensitive=_flag(given.get("sensitive")),
-        ephemeral=_flag(given.get("ephemeral")),
-        nullable="nullable" not in given or given["nullable"].plain != "false",
+        type=attributes["type"].plain if "type" in attributes else None,
+        required="default" not in attributes,
+        sensitive=_flag(attributes.get("sensitive")),
+        ephemeral=_flag(attributes.get("ephemeral")),
+        nullable="nullable" not in attributes or attributes["nullable"].plain != "false",
         at=block.at,
     )
 
@@ -121,11 +121,11 @@ def _sources(configuration: Configuration) -> dict[str, str]:
     """
     The providers that its required_providers name, with their sources.
     """
-    found = {}
+    sources = {}
     for name, attribute in configuration.required_providers.items():
         match = _SOURCE.search(attribute.text)
-        found[name] = match[1] if match else f"hashicorp/{name}"
-    return found
+        sources[name] = match[1] if match else f"hashicorp/{name}"
+    return sources
 
 
 def _implied(configuration: Configuration) -> dict[str, str]:
@@ -162,7 +162,7 @@ class _ModuleTree:
         self._root = root
         self._shown = shown
         self._open: list[Path] = []
-        self.found: dict[Path, _ReadModule] = {}
+        self.modules: dict[Path, _ReadModule] = {}
         self.problems: list[Problem] = []
         self.calls_elsewhere = False
         self._chosen: set[Path] = set()
@@ -173,10 +173,10 @@ class _ModuleTree:
         """
         if directory in self._open:
             circle = [*self._open[self._open.index(directory) :], directory]
-            names = " -> ".join(self.found[path].shown for path in circle)
+            names = " -> ".join(self.modules[path].shown for path in circle)
             self.problems.append(Problem(f"a module calls itself: {names}", called_at))
             return
-        if directory in self.found:
+        if directory in self.modules:
             return
         try:
             configuration = read_configuration(
@@ -185,7 +185,7 @@ class _ModuleTree:
         except Invalid as exc:
             self.problems.extend(exc.problems)
             return
-        self.found[directory] = _ReadModule(configuration, shown)
+        self.modules[directory] = _ReadModule(configuration, shown)
         self._open.append(directory)
         for block in configuration.calls.values():
             self._call(directory, shown, block)
@@ -206,18 +206,18 @@ class _ModuleTree:
         """
         The directories of the modules, and those in which a variable source chooses one.
         """
-        return frozenset((*self.found, *(path for path in self._chosen if path.is_dir())))
+        return frozenset((*self.modules, *(path for path in self._chosen if path.is_dir())))
 
     def early_variables(self, directory: Path) -> frozenset[str]:
         """
         The variables of the module in ``directory`` that an engine needs to load the configuration.
         """
-        configuration = self.found[directory].configuration
+        configuration = self.modules[directory].configuration
         expressions = [*configuration.evaluated_early]
         expressions += [_only(provider, {"for_each"}) for provider in configuration.providers]
         for call in configuration.calls.values():
             child = _child(directory, call)
-            needed = self.early_variables(child) if child in self.found else ()
+            needed = self.early_variables(child) if child in self.modules else ()
             expressions.append(_only(call, {"source", "version", *needed}))
         declared = configuration.variables.items()
         constant = {name for name, block in declared if _flag(block.attributes.get("const"))}
@@ -230,11 +230,11 @@ class _ModuleTree:
         """
         if self._engine != "tofu":
             return frozenset()
-        configuration = self.found[directory].configuration
+        configuration = self.modules[directory].configuration
         expressions = []
         for call in configuration.calls.values():
             child = _child(directory, call)
-            passed = self.passed_elsewhere(child) if child in self.found else call.attributes
+            passed = self.passed_elsewhere(child) if child in self.modules else call.attributes
             expressions.append(_only(call, passed))
         return _Walk(configuration).through(expressions).variables
 
@@ -242,7 +242,7 @@ class _ModuleTree:
         """
         Every constraint of the engine's version, the module's own first.
         """
-        for visit in self.found.values():
+        for visit in self.modules.values():
             yield from visit.configuration.required_versions
             yield from visit.configuration.compatible_with
 
@@ -250,14 +250,14 @@ class _ModuleTree:
         """
         Whether the other kind of engine reads other files somewhere in the tree.
         """
-        return any(visit.configuration.is_for_one_engine for visit in self.found.values())
+        return any(visit.configuration.is_for_one_engine for visit in self.modules.values())
 
     def provider_uses(self) -> dict[str, str]:
         """
         Every provider used in the tree with its source; what a module declares beats what it
         implies.
         """
-        visits = [visit.configuration for visit in self.found.values()]
+        visits = [visit.configuration for visit in self.modules.values()]
         uses = {name: source for visit in visits for name, source in _implied(visit).items()}
         return uses | {name: source for visit in visits for name, source in _sources(visit).items()}
 
@@ -266,10 +266,10 @@ class _ModuleTree:
         What the provider configurations of the tree are made from. What the module itself gives to
         one of its local modules that configures a provider ("module.aws") could be anything.
         """
-        own = self.found[self._root].configuration
+        own = self.modules[self._root].configuration
         inner = {
             f"module.{block.labels[0]}"
-            for directory, visit in self.found.items()
+            for directory, visit in self.modules.items()
             if directory != self._root
             for block in visit.configuration.providers
         }
@@ -281,7 +281,7 @@ class _ModuleTree:
         The resources with ``prevent_destroy``, under every name that a call gives them. ``prefix``
         is the address of the module in ``directory``, with a dot.
         """
-        configuration = self.found[directory].configuration
+        configuration = self.modules[directory].configuration
         for block in configuration.resources:
             for lifecycle in block.inner("lifecycle"):
                 flag = lifecycle.attributes.get("prevent_destroy")
@@ -292,7 +292,7 @@ class _ModuleTree:
                     )
         for name, block in configuration.calls.items():
             child = _child(directory, block)
-            if child in self.found:
+            if child in self.modules:
                 yield from self.protected(child, f"{prefix}module.{name}.")
 
     def check_files(self, package: Path | None) -> None:
@@ -300,7 +300,7 @@ class _ModuleTree:
         Note each file that is named by a path which leaves what will be copied.
         """
         copied = [*self.copied, *([package] if package else [])]
-        for directory, visit in self.found.items():
+        for directory, visit in self.modules.items():
             for quote in visit.configuration.quotes:
                 for written, base in self._paths(quote, directory):
                     target = _absolute(Path(f"{base}/{written}"))
@@ -351,8 +351,8 @@ def _only(block: Block, attributes: Collection[str]) -> Block:
     """
     The block with these attributes only.
     """
-    kept = {name: item for name, item in block.attributes.items() if name in attributes}
-    return Block(block.type, block.labels, block.at, kept)
+    items = {name: item for name, item in block.attributes.items() if name in attributes}
+    return Block(block.type, block.labels, block.at, items)
 
 
 def _encryption(configuration: Configuration) -> str | None:
@@ -371,8 +371,8 @@ def _encryption(configuration: Configuration) -> str | None:
 
 
 def _content(block: Block) -> Json:
-    given = {name: item.text for name, item in block.attributes.items()}
-    return [block.type, block.labels, given, [_content(inner) for inner in block.blocks]]
+    texts = {name: item.text for name, item in block.attributes.items()}
+    return [block.type, block.labels, texts, [_content(inner) for inner in block.blocks]]
 
 
 def _join(shown: str, source: str) -> str:
@@ -391,7 +391,7 @@ def provider_dependencies(configuration: Configuration) -> dict[str, ProviderDep
         alias = block.attributes.get("alias")
         name = f"{block.labels[0]}.{alias.plain}" if alias else block.labels[0]
         blocks.setdefault(name, []).append(block)
-    return {name: _Walk(configuration).through(found) for name, found in sorted(blocks.items())}
+    return {name: _Walk(configuration).through(group) for name, group in sorted(blocks.items())}
 
 
 class _Walk:

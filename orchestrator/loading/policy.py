@@ -94,15 +94,15 @@ def _rules(node: Node, root: Path, trust: Trust, problems: Problems) -> tuple[st
     Where the rules lie, relative to the project.
     """
     trust.check_command("policy.rego", node.at, problems)
-    found = []
+    places = []
     for text in problems.texts(node, what="policy.rego"):
         place = posixpath.normpath(posixpath.join(posixpath.dirname(node.at.file), text))
         if not (root / place).resolve().is_relative_to(root.resolve()):
             problems.add(f"policy.rego: {text!r} lies outside of the project", node.at)
         elif not (root / place).exists():
             problems.add(f"policy.rego: there is no {place!r}", node.at)
-        found.append(place)
-    return tuple(found)
+        places.append(place)
+    return tuple(places)
 
 
 def _count(node: Node, problems: Problems) -> int | None:

@@ -47,7 +47,7 @@ class ProjectFiles(Struct, frozen=True):
 
         Only a line each is looked for: a file is parsed when it is loaded.
         """
-        found: dict[str, list[Path]] = {}
+        by_name: dict[str, list[Path]] = {}
         for path in self._files():
             try:
                 text = read_regular(path).decode(errors="replace")
@@ -55,8 +55,8 @@ class ProjectFiles(Struct, frozen=True):
                 continue  # not readable: it is told when it is asked for
             name = _NAME_LINE.search(text)
             if name is not None and _STEPS_LINE.search(text):
-                found.setdefault(name[1], []).append(path)
-        return found
+                by_name.setdefault(name[1], []).append(path)
+        return by_name
 
     def _files(self) -> Iterable[Path]:
         directory = self.project_dir / BLUEPRINTS
@@ -91,8 +91,8 @@ class ProjectFiles(Struct, frozen=True):
         if paths:
             shown = ", ".join(self.show(path) for path in paths)
             raise Invalid([Problem(f"several blueprints are called {wanted!r}: {shown}")])
-        known = [*named, *(path.stem for path in self._files() if path.stem not in named)]
-        hint = did_you_mean(wanted, known)
+        names = [*named, *(path.stem for path in self._files() if path.stem not in named)]
+        hint = did_you_mean(wanted, names)
         hint = hint or f"there is none under {BLUEPRINTS}/; give the path of one"
         raise Invalid([Problem(f"there is no blueprint {wanted!r}", hint=hint)])
 

@@ -66,12 +66,12 @@ class RawStep(Struct, frozen=True):
         """
         The steps whose outputs its inputs and providers refer to, and where first.
         """
-        found: dict[str, Location] = {}
+        steps: dict[str, Location] = {}
         for value in (*self.inputs.values(), *self.providers.values()):
             for use in value.template.uses:
                 if use.reference.kind == "step_output":
-                    found.setdefault(use.reference.names[0], value.location(use))
-        return found
+                    steps.setdefault(use.reference.names[0], value.location(use))
+        return steps
 
 
 def check_shape(node: Node, problems: Problems, *, what: str) -> None:

@@ -122,11 +122,11 @@ def _step(
     """
     The step and the roots of its actions, with what was withheld of them.
     """
-    known = (current.steps or {}).get(step.name)
+    current_step = (current.steps or {}).get(step.name)
     inputs: dict[str, Template] = dict(step.inputs)
     for name in stored.withheld.get(step.name, ()):
-        if known is not None and name in known.inputs:
-            inputs[name] = known.inputs[name]
+        if current_step is not None and name in current_step.inputs:
+            inputs[name] = current_step.inputs[name]
         else:
             problems.add(
                 f"the secret {name!r} of step {step.name!r} stands in the blueprint only, and is "
@@ -156,13 +156,13 @@ def _inputs(
         for name, item in stored.inputs.items()
         if item.sensitive and item.value is not None
     }
-    found = {
+    sources = {
         name: InputSource(
             node_of(stored.inputs[name].value, at), at, str(at), "file", current.project_dir
         )
         for name in secrets
     }
-    found |= environment_sources(secrets, current.environ, current.project_dir, problems)
+    sources |= environment_sources(secrets, current.environ, current.project_dir, problems)
     resolver = InputResolver(
         blueprint=stored.blueprint,
         environment=stored.environment,
@@ -172,7 +172,7 @@ def _inputs(
         used=frozenset(secrets),
         problems=problems,
     )
-    today = resolver.resolve(secrets.values(), found)
+    today = resolver.resolve(secrets.values(), sources)
     return {
         name: replace(today[name], digest=None)  # which of them differ is judged for all at once
         if name in today
@@ -221,8 +221,8 @@ def _former_paths(stored: StoredDeployment, summary: BlueprintSummary | None) ->
     All files whose records are those of this blueprint, beside the one it is in now.
     """
     now = summary.path if summary else stored.path
-    known = (stored.path, *stored.moved_from, *(summary.moved_from if summary else ()))
-    return tuple(dict.fromkeys(path for path in known if path != now))
+    paths = (stored.path, *stored.moved_from, *(summary.moved_from if summary else ()))
+    return tuple(dict.fromkeys(path for path in paths if path != now))
 
 
 StoreOpener = Callable[[StoreLocation], AbstractContextManager[OperationStore]]
@@ -328,8 +328,8 @@ def with_orphans(
         restored = restore_deployment(
             alone, current, run_id=orphan.run_id, input_policy=InputPolicy.AVAILABLE
         )
-        made = replace(restored.steps[name], needs=step.needs & names, given=restored.inputs)
-        steps[name] = with_hook_steps(made, partial(_given, restored.inputs))
+        orphan_step = replace(restored.steps[name], needs=step.needs & names, given=restored.inputs)
+        steps[name] = with_hook_steps(orphan_step, partial(_with_inputs, restored.inputs))
         env = {**restored.env, **env}
     try:
         graph = Graph({name: step.needs for name, step in steps.items()})
@@ -346,7 +346,7 @@ def with_orphans(
     )
 
 
-def _given(inputs: Mapping[str, InputValue], root: Step) -> Step:
+def _with_inputs(inputs: Mapping[str, InputValue], root: Step) -> Step:
     return replace(root, given=inputs)
 
 
@@ -355,8 +355,8 @@ def _bare(step: Step) -> Step:
     The step as far as a destroy needs it. Of its compensation only a module has something to take
     down.
     """
-    made = step.compensate if isinstance(step.compensate, ModuleHook) else None
-    return replace(step, verify=(), identity={}, search={}, compensate=made)
+    compensation = step.compensate if isinstance(step.compensate, ModuleHook) else None
+    return replace(step, verify=(), identity={}, search={}, compensate=compensation)
 
 
 def _alone(stored: StoredDeployment, step: Step) -> StoredDeployment:

@@ -241,7 +241,7 @@ def check_providers(node: Node, problems: Problems) -> None:
 
 
 def _inputs(node: Node | None, problems: Problems) -> Mapping[str, Declaration]:
-    found: dict[str, Declaration] = {}
+    declarations: dict[str, Declaration] = {}
     for name, item in _maps(node, problems, what="inputs").items():
         at = node.key_at[name] if node else item.at
         if not _INPUT_NAME.fullmatch(name):
@@ -256,7 +256,7 @@ def _inputs(node: Node | None, problems: Problems) -> Mapping[str, Declaration]:
                 problems.add(f"input {name!r} has both `default` and `from`", fields["from"].at)
             key = {"from": fields["from"]}
             default = Node("map", fields["from"].at, fields=key, key_at={"from": default_at(item)})
-        found[name] = Declaration(
+        declarations[name] = Declaration(
             name=name,
             at=at,
             type=kind,
@@ -264,7 +264,7 @@ def _inputs(node: Node | None, problems: Problems) -> Mapping[str, Declaration]:
             default=default,
             sensitive=problems.flag(sensitive, what="sensitive") if sensitive else False,
         )
-    return found
+    return declarations
 
 
 def default_at(item: Node) -> Location:
@@ -283,14 +283,14 @@ def _type(node: Node | None, problems: Problems, *, what: str) -> tuple[Type, st
         return anything
     text = problems.text(node, what=what)
     try:
-        found = parse_type(text) if text else ANY
+        parsed = parse_type(text) if text else ANY
     except ValueError as exc:
         problems.add(f"{what}: {exc}", node.at)
         return anything
-    if _defaulted(found):
+    if _defaulted(parsed):
         hint = "leave the default to the module: optional(TYPE)"
         problems.add(f"{what}: a default in optional() is not supported here", node.at, hint)
-    return found, text or "any"
+    return parsed, text or "any"
 
 
 def _defaulted(wanted: Type) -> bool:
@@ -301,7 +301,7 @@ def _defaulted(wanted: Type) -> bool:
 def _environments(
     node: Node | None, steps: Mapping[str, Node], problems: Problems
 ) -> Mapping[str, RawEnvironment]:
-    found: dict[str, RawEnvironment] = {}
+    environments: dict[str, RawEnvironment] = {}
     for name, item in _maps(node, problems, what="environments").items():
         at = node.key_at[name] if node else item.at
         _check_name(name, at, problems, what="environment")
@@ -322,7 +322,7 @@ def _environments(
         values = fields.get("inputs")
         if values is not None and values.kind != "map":
             problems.add(f"{what}: inputs must be a map, not {values.shape}", values.at)
-        found[name] = RawEnvironment(
+        environments[name] = RawEnvironment(
             name=name,
             at=at,
             settings=_settings(fields, problems),
@@ -332,4 +332,4 @@ def _environments(
             protected=problems.flag(protected, what="protected") if protected else None,
             steps={step: item for step, item in changed.items() if step in steps},
         )
-    return found
+    return environments

@@ -52,13 +52,13 @@ def check_state_locations(reading: ReadBlueprint, inputs: Mapping[str, InputValu
         for declared, place in _places(other, values):
             places.setdefault(place, []).append(declared)
     here = (reading.blueprint.name, reading.effective.name)
-    for found in places.values():
-        targets = sorted({str(item.target) for item in found})
+    for group in places.values():
+        targets = sorted({str(item.target) for item in group})
         if len(targets) < 2 or here not in [
-            (item.target.blueprint, item.target.environment) for item in found
+            (item.target.blueprint, item.target.environment) for item in group
         ]:
             continue
-        first = min(found, key=lambda item: str(item.target))
+        first = min(group, key=lambda item: str(item.target))
         reading.problems.add(
             f"{', '.join(targets)} would share one provider state",
             first.at,

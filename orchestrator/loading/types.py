@@ -73,10 +73,10 @@ def parse_type(text: str) -> Type:
     ValueError where it is none.
     """
     parser = _Parser(_tokens(text))
-    found = parser.parse()
+    result = parser.parse()
     if parser.tokens:
         raise ValueError(f"unexpected {parser.tokens[0]!r} after the type")
-    return found
+    return result
 
 
 def _tokens(text: str) -> list[str]:
@@ -175,9 +175,9 @@ class _Parser:
         return False
 
     def _expect(self, token: str) -> None:
-        found = self._next()
-        if found != token:
-            raise ValueError(f"{token!r} expected, not {found!r}")
+        next_token = self._next()
+        if next_token != token:
+            raise ValueError(f"{token!r} expected, not {next_token!r}")
 
 
 def convert(wanted: Type, node: Node, problems: Problems, *, what: str) -> Json:

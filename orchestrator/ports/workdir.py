@@ -101,8 +101,8 @@ class Snapshot(Struct, frozen=True):
         ]
         if own:
             return any(item.managed_objects for item in own)
-        known = {*self.provider_sources, *(self.provider_uses or ())}
-        return name not in known and any(item.managed_objects for item in reach.values())
+        providers = {*self.provider_sources, *(self.provider_uses or ())}
+        return name not in providers and any(item.managed_objects for item in reach.values())
 
     def provider_may_depend_on_variable(self, variable: str) -> bool:
         """

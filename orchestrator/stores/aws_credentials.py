@@ -29,13 +29,13 @@ def static_aws_keys(settings: Mapping[str, Any], environ: Mapping[str, str]) -> 
         "secret_access_key": ("secret_key", "AWS_SECRET_ACCESS_KEY"),
         "session_token": ("token", "AWS_SESSION_TOKEN"),
     }
-    found = {
+    keys = {
         name: settings.get(setting) or environ.get(variable)
         for name, (setting, variable) in names.items()
     }
-    if not found["access_key_id"]:
+    if not keys["access_key_id"]:
         return {}
-    return {name: str(value) for name, value in found.items() if value}
+    return {name: str(value) for name, value in keys.items() if value}
 
 
 def renewed_aws_credentials(
@@ -66,9 +66,9 @@ def renewed_aws_credentials(
     core = botocore.session.Session(profile=str(profile) if profile else None)
     core.set_config_variable("region", region)
     for name, setting in _SHARED_FILES.items():
-        given = settings.get(name)
-        if given:
-            core.set_config_variable(setting, given[0] if isinstance(given, list) else given)
+        files = settings.get(name)
+        if files:
+            core.set_config_variable(setting, files[0] if isinstance(files, list) else files)
     if static:
         core.set_credentials(*(static.get(name) for name in _KEY_PARTS))
     endpoints = settings.get("endpoints")
@@ -76,9 +76,9 @@ def renewed_aws_credentials(
         endpoints.get("sts") if isinstance(endpoints, Mapping) else settings.get("sts_endpoint")
     )
     sts = partial(core.create_client, region_name=region, endpoint_url=endpoint)
-    held: Any = None
+    credentials: Any = None
     if isinstance(identity, Mapping):
-        held = _renewed(
+        credentials = _renewed(
             botocore.credentials.AssumeRoleWithWebIdentityCredentialFetcher(
                 sts,
                 lambda: _web_identity_token(identity),
@@ -87,18 +87,20 @@ def renewed_aws_credentials(
             )
         )
     else:
-        held = core.get_credentials()
+        credentials = core.get_credentials()
     for role in roles:
-        held = _renewed(
+        credentials = _renewed(
             botocore.credentials.AssumeRoleCredentialFetcher(
-                sts, held, str(role["role_arn"]), extra_args=_assume_role(role)
+                sts, credentials, str(role["role_arn"]), extra_args=_assume_role(role)
             )
         )
 
     def current() -> S3Credential:
-        frozen = held.get_frozen_credentials()
+        frozen = credentials.get_frozen_credentials()
         # What does not expire is asked for again now and then: a file may have changed.
-        expires = getattr(held, "_expiry_time", None) or datetime.now(UTC) + timedelta(minutes=30)
+        expires = getattr(credentials, "_expiry_time", None) or datetime.now(UTC) + timedelta(
+            minutes=30
+        )
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
@@ -106,7 +108,7 @@ def renewed_aws_credentials(
             "expires_at": expires.astimezone(UTC),
         }
 
-    return current if held is not None else None
+    return current if credentials is not None else None
 
 
 def _renewed(fetcher: Any) -> Any:
@@ -141,14 +143,14 @@ def _assume_role(role: Mapping[str, Any]) -> dict[str, Any]:
         "source_identity": "SourceIdentity",
         "transitive_tag_keys": "TransitiveTagKeys",
     }
-    asked = {ours: role[name] for name, ours in names.items() if role.get(name)}
+    arguments = {ours: role[name] for name, ours in names.items() if role.get(name)}
     if role.get("policy_arns"):
-        asked["PolicyArns"] = [{"arn": arn} for arn in role["policy_arns"]]
+        arguments["PolicyArns"] = [{"arn": arn} for arn in role["policy_arns"]]
     if role.get("tags"):
-        asked["Tags"] = [{"Key": key, "Value": value} for key, value in role["tags"].items()]
+        arguments["Tags"] = [{"Key": key, "Value": value} for key, value in role["tags"].items()]
     if role.get("duration"):
-        asked["DurationSeconds"] = sum(
+        arguments["DurationSeconds"] = sum(
             int(number) * {"h": 3600, "m": 60, "s": 1}[unit]
             for number, unit in re.findall(r"(\d+)([hms])", str(role["duration"]))
         )
-    return asked | {"RoleSessionName": role.get("session_name") or "orchestrator"}
+    return arguments | {"RoleSessionName": role.get("session_name") or "orchestrator"}

@@ -80,16 +80,16 @@ class MemoryStore:
 
     def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
         with self._lock:
-            held = self._claims.get((claim.blueprint, claim.environment))
-            if held is None or held.run_id == claim.run_id or held == replaces:
+            current = self._claims.get((claim.blueprint, claim.environment))
+            if current is None or current.run_id == claim.run_id or current == replaces:
                 self._claims[claim.blueprint, claim.environment] = claim
                 return None
-            return held
+            return current
 
     def drop_claim(self, claim: Claim) -> None:
         with self._lock:
-            held = self._claims.get((claim.blueprint, claim.environment))
-            if held is not None and held.run_id == claim.run_id:
+            current = self._claims.get((claim.blueprint, claim.environment))
+            if current is not None and current.run_id == claim.run_id:
                 del self._claims[claim.blueprint, claim.environment]
 
     def claim(self, blueprint: str, environment: str) -> Claim | None:

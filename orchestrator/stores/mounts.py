@@ -47,7 +47,7 @@ def _unescaped(point: str) -> str:
     """
     A mount point as it is called; the table writes spaces and the like as octal numbers.
     """
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), point)
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
 
 
 def network_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:

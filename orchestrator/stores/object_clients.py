@@ -101,26 +101,26 @@ class ServerClock:
     def __init__(self, endpoint: str, opener: Callable[[], urllib.request.OpenerDirector]) -> None:
         self._endpoint = endpoint
         self._opener = opener
-        self._asked: tuple[datetime, float] | None = None
+        self._answer: tuple[datetime, float] | None = None
 
     def __call__(self) -> datetime:
-        if self._asked is None:
-            self._asked = (self._ask(), time.monotonic())
-        told, then = self._asked
-        return told + timedelta(seconds=time.monotonic() - then)
+        if self._answer is None:
+            self._answer = (self._ask(), time.monotonic())
+        server_time, then = self._answer
+        return server_time + timedelta(seconds=time.monotonic() - then)
 
     def _ask(self) -> datetime:
         request = urllib.request.Request(self._endpoint, method="HEAD")
         try:
             with self._opener().open(request, timeout=_TIMEOUT) as answer:
-                told = answer.headers["Date"]
+                date = answer.headers["Date"]
         except urllib.error.HTTPError as exc:  # refused without credentials: it has a clock, too
-            told = exc.headers["Date"]
+            date = exc.headers["Date"]
         except OSError as exc:
             raise StoreUnavailable(f"{self._endpoint}: {exc}") from exc
-        if told is None:
+        if date is None:
             raise StoreUnavailable(f"{self._endpoint}: tells no time")
-        return parsedate_to_datetime(told).astimezone(UTC)
+        return parsedate_to_datetime(date).astimezone(UTC)
 
 
 def _s3(
@@ -181,7 +181,7 @@ def _gcs(
     if base and "://" not in base:
         base = f"http://{base}"
     config: GCSConfig = {"base_url": base} if base else {}
-    given = (
+    credentials = (
         settings.get("credentials")
         or environ.get("GOOGLE_BACKEND_CREDENTIALS")
         or environ.get("GOOGLE_CREDENTIALS")
@@ -194,16 +194,20 @@ def _gcs(
     )
     options: dict[str, Any] = {}
     if account:
-        source = (lambda: str(token)) if token else google_token(str(given) if given else None)
+        source = (
+            (lambda: str(token))
+            if token
+            else google_token(str(credentials) if credentials else None)
+        )
         delegates = [
             str(name) for name in settings.get("impersonate_service_account_delegates", [])
         ]
         options["credential_provider"] = impersonated(str(account), delegates, source)
     elif token:
         config["bearer_token"] = token
-    elif given:
-        inline = str(given).lstrip().startswith("{")
-        config["service_account_key" if inline else "service_account"] = given
+    elif credentials:
+        inline = str(credentials).lstrip().startswith("{")
+        config["service_account_key" if inline else "service_account"] = credentials
     elif path := environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
         config["application_credentials"] = path
     elif base:
@@ -272,25 +276,25 @@ def _azure(
     if cloud not in _AZURE_CLOUDS:
         raise _unsupported("azurerm", f"environment {cloud!r}")
     authority, suffix = _AZURE_CLOUDS[cloud]
-    given = {
+    values = {
         name: str(settings.get(setting) or environ.get(variable) or "")
         for name, (setting, variable) in _AZURE_SETTINGS.items()
     }
     for name in ("client_id", "client_secret"):
         file = settings.get(f"{name}_file_path") or environ.get(f"ARM_{name.upper()}_FILE_PATH")
-        if file and not given[name]:
-            given[name] = Path(str(file)).read_text().strip()
-    endpoint = given.pop("endpoint") or f"https://{account}.blob.{suffix}"
+        if file and not values[name]:
+            values[name] = Path(str(file)).read_text().strip()
+    endpoint = values.pop("endpoint") or f"https://{account}.blob.{suffix}"
     config: AzureConfig = {"account_name": account, "endpoint": endpoint}
     options: dict[str, Any] = {}
     # As the backend: a key or a signature goes before whom the environment names.
-    kept = [name for name in ("account_key", "sas_key") if given[name]][:1]
-    if not kept:
+    names = [name for name in ("account_key", "sas_key") if values[name]][:1]
+    if not names:
         authority = environ.get("AZURE_AUTHORITY_HOST") or authority
         config["authority_host"] = authority
-        kept = list(given)
-        _log_in_to_azure(config, options, given, authority, settings, environ)
-    config |= cast("AzureConfig", {name: given[name] for name in kept if given[name]})
+        names = list(values)
+        _log_in_to_azure(config, options, values, authority, settings, environ)
+    config |= cast("AzureConfig", {name: values[name] for name in names if values[name]})
     client = AzureStore(
         container,
         prefix=prefix,
@@ -305,7 +309,7 @@ def _azure(
 def _log_in_to_azure(
     config: AzureConfig,
     options: dict[str, Any],
-    given: dict[str, str],
+    values: dict[str, str],
     authority: str,
     settings: Mapping[str, Any],
     environ: Mapping[str, str],
@@ -315,32 +319,32 @@ def _log_in_to_azure(
     another issuer has signed, the machine, the person who has logged in.
     """
 
-    def said(name: str) -> str:
+    def setting(name: str) -> str:
         return str(settings.get(name) or environ.get(f"ARM_{name.upper()}") or "")
 
-    if said("client_certificate_path") or said("client_certificate"):
+    if setting("client_certificate_path") or setting("client_certificate"):
         raise _unsupported("azurerm", "a client certificate")
-    if given["client_secret"]:
+    if values["client_secret"]:
         return
-    if _flag(said("use_aks_workload_identity")):
+    if _flag(setting("use_aks_workload_identity")):
         config["federated_token_file"] = environ.get("AZURE_FEDERATED_TOKEN_FILE", "")
-        given["client_id"] = given["client_id"] or environ.get("AZURE_CLIENT_ID", "")
-        given["tenant_id"] = given["tenant_id"] or environ.get("AZURE_TENANT_ID", "")
+        values["client_id"] = values["client_id"] or environ.get("AZURE_CLIENT_ID", "")
+        values["tenant_id"] = values["tenant_id"] or environ.get("AZURE_TENANT_ID", "")
         return
-    if _flag(said("use_oidc")):
-        if file := said("oidc_token_file_path"):
+    if _flag(setting("use_oidc")):
+        if file := setting("oidc_token_file_path"):
             config["federated_token_file"] = file
             return
-        token = said("oidc_token")
-        url = said("oidc_request_url") or environ.get("ACTIONS_ID_TOKEN_REQUEST_URL", "")
-        key = said("oidc_request_token") or environ.get("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "")
+        token = setting("oidc_token")
+        url = setting("oidc_request_url") or environ.get("ACTIONS_ID_TOKEN_REQUEST_URL", "")
+        key = setting("oidc_request_token") or environ.get("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "")
         if token or (url and key):
             assertion = (lambda: token) if token else identity_of_job(url, key)
             options["credential_provider"] = federated(
-                authority, given["tenant_id"], given["client_id"], assertion
+                authority, values["tenant_id"], values["client_id"], assertion
             )
             return
-    if not _flag(said("use_msi")) and said("use_cli").lower() != "false":
+    if not _flag(setting("use_msi")) and setting("use_cli").lower() != "false":
         config["use_azure_cli"] = True
 
 
@@ -382,12 +386,12 @@ def _certificates(settings: Mapping[str, Any], environ: Mapping[str, str]) -> st
     """
     The file with the certificates of authorities that Terraform trusts, too.
     """
-    found = (
+    file = (
         settings.get("custom_ca_bundle")
         or environ.get("AWS_CA_BUNDLE")
         or environ.get("SSL_CERT_FILE")
     )
-    return str(found) if found else None
+    return str(file) if file else None
 
 
 def _retries() -> RetryConfig:

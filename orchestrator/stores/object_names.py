@@ -41,5 +41,5 @@ def _escaped(part: str) -> str:
 
 
 def _unescaped(part: str) -> str:
-    data = _ESCAPED.sub(lambda found: chr(int(found[1], 16)), part)
+    data = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), part)
     return data.encode("latin-1").decode("utf-8", "surrogateescape")

@@ -122,9 +122,9 @@ class ObjectsStore:
             name = f"probes/{uuid.uuid4().hex}"
             try:
                 self._race(name, writers, None)
-                held = self._get(name)
-                assert held is not None, "somebody created it"
-                self._race(name, writers, held.version)
+                current = self._get(name)
+                assert current is not None, "somebody created it"
+                self._race(name, writers, current.version)
             finally:
                 self._delete(name)
 
@@ -139,9 +139,9 @@ class ObjectsStore:
 
         with ThreadPoolExecutor(writers) as pool:
             winners = [number for number, won in enumerate(pool.map(write, range(writers))) if won]
-        held = self._get(name)
+        current = self._get(name)
         # None is fine: the answer to the winner may have been lost, and its retry refused.
-        if len(winners) > 1 or (winners and held and held.data != texts[winners[0]]):
+        if len(winners) > 1 or (winners and current and current.data != texts[winners[0]]):
             what = "created" if version is None else "updated"
             raise StoreUnavailable(
                 f"{self._url}: {len(winners)} of {writers} writers {what} one object at once: "
@@ -234,17 +234,17 @@ class ObjectsStore:
                 return self._entry(target, head.sequence, head.text)
             return self.newest(target)
 
-        found = self._each(read, targets)
-        return [record for record in found if record is not None]
+        records = self._each(read, targets)
+        return [record for record in records if record is not None]
 
     def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
         name = _claim_name(claim.blueprint, claim.environment)
         for _ in range(_TRIES):
-            found = self._get(name)
-            held = self._parse_claim(found)
-            if held is not None and held.run_id != claim.run_id and held != replaces:
-                return held
-            version = found.version if found else None
+            item = self._get(name)
+            current = self._parse_claim(item)
+            if current is not None and current.run_id != claim.run_id and current != replaces:
+                return current
+            version = item.version if item else None
             if self._put_if(name, claim.model_dump_json().encode(), version) is not None:
                 return None
         raise StoreUnavailable(
@@ -255,11 +255,11 @@ class ObjectsStore:
 
     def drop_claim(self, claim: Claim) -> None:
         name = _claim_name(claim.blueprint, claim.environment)
-        found = self._get(name)
-        held = self._parse_claim(found)
-        if found is not None and held is not None and held.run_id == claim.run_id:
+        item = self._get(name)
+        current = self._parse_claim(item)
+        if item is not None and current is not None and current.run_id == claim.run_id:
             # Emptied, not deleted: a deletion cannot be made conditional.
-            self._put_if(name, b"", found.version)
+            self._put_if(name, b"", item.version)
 
     def claim(self, blueprint: str, environment: str) -> Claim | None:
         return self._parse_claim(self._get(_claim_name(blueprint, environment)))
@@ -268,12 +268,12 @@ class ObjectsStore:
         self._put(_lease_name(lease.run_id), lease.model_dump_json().encode())
 
     def lease(self, run_id: str) -> Lease | None:
-        found = self._get(_lease_name(run_id))
-        if found is None:
+        item = self._get(_lease_name(run_id))
+        if item is None:
             return None
-        lease = read_model(Lease, found.data, what=f"the lease of {run_id}", place=self._url)
+        lease = read_model(Lease, item.data, what=f"the lease of {run_id}", place=self._url)
         # Both times are told in whole seconds.
-        age = float(max(0, int((self._now() - found.written).total_seconds())))
+        age = float(max(0, int((self._now() - item.written).total_seconds())))
         return lease.model_copy(update={"age": age})
 
     def drop_lease(self, run_id: str) -> None:
@@ -287,8 +287,8 @@ class ObjectsStore:
         return self.blob(name) or b""
 
     def blob(self, name: str) -> bytes | None:
-        found = self._get(f"blobs/{path_name(name)}")
-        return found.data if found else None
+        item = self._get(f"blobs/{path_name(name)}")
+        return item.data if item else None
 
     def drop_blob(self, name: str) -> None:
         self._delete(f"blobs/{path_name(name)}")
@@ -306,34 +306,34 @@ class ObjectsStore:
         with self._lock:
             self._heads.clear()
 
-    def _parse_claim(self, found: _Object | None) -> Claim | None:
-        if found is None or not found.data:
+    def _parse_claim(self, item: _Object | None) -> Claim | None:
+        if item is None or not item.data:
             return None
-        return read_model(Claim, found.data, what="a claim", place=self._url)
+        return read_model(Claim, item.data, what="a claim", place=self._url)
 
     def _known_head(self, target: Target) -> _Head | None:
         with self._lock:
             return self._heads.get(target)
 
     def _read_head(self, target: Target) -> _Head | None:
-        found = self._get(self._head_name(target))
-        if found is None:
+        item = self._get(self._head_name(target))
+        if item is None:
             return None
-        text = found.data.decode("utf-8", "replace")
+        text = item.data.decode("utf-8", "replace")
         record = read_entry(text, target=target, sequence=None, place=self._url)
-        head = _Head(text, record.sequence, found.version)
+        head = _Head(text, record.sequence, item.version)
         with self._lock:
             self._heads[target] = head
         return head
 
     def _older(self, target: Target, sequence: int) -> OperationRecord:
-        found = self._get(self._entry_name(target, sequence))
-        if found is None:
+        item = self._get(self._entry_name(target, sequence))
+        if item is None:
             raise StoreUnavailable(
                 f"{self._url}: entry {sequence} of {target} is missing",
                 hint="the store was edited by hand or is damaged; restore it from a backup",
             )
-        return self._entry(target, sequence, found.data.decode("utf-8", "replace"))
+        return self._entry(target, sequence, item.data.decode("utf-8", "replace"))
 
     def _entry(self, target: Target, sequence: int, text: str) -> OperationRecord:
         return read_entry(text, target=target, sequence=sequence, place=self._url)
@@ -355,13 +355,13 @@ class ObjectsStore:
     def _get(self, name: str) -> _Object | None:
         with self._readable_errors(name):
             try:
-                found = self._client.get(f"{self._base}/{name}")
+                answer = self._client.get(f"{self._base}/{name}")
             except FileNotFoundError as exc:
                 self._check_bucket(exc)
                 return None
-            meta = found.meta
+            meta = answer.meta
             return _Object(
-                bytes(found.bytes()),
+                bytes(answer.bytes()),
                 {"e_tag": meta["e_tag"], "version": meta["version"]},
                 meta["last_modified"],
             )
@@ -458,11 +458,11 @@ def _condition(version: Version) -> dict[str, str]:
     return {key: value for key, value in version.items() if value is not None}
 
 
-def _tag(found: Mapping[str, Any]) -> str | None:
+def _tag(meta: Mapping[str, Any]) -> str | None:
     """
     What tells one content of an object from another; quoted in an answer, bare in a listing.
     """
-    tag = found["e_tag"]
+    tag = meta["e_tag"]
     return tag.strip('"') if tag else None
 
 
@@ -492,17 +492,17 @@ def _reason(exc: Exception) -> str:
     text = str(exc).strip()
     if "169.254.169.254" in text:  # the last place to ask, on a machine that is no instance
         return "no credentials: neither in the environment or backend block, nor of the machine"
-    return _said(text) or (text.splitlines() or [type(exc).__name__])[0][:300]
+    return _server_message(text) or (text.splitlines() or [type(exc).__name__])[0][:300]
 
 
 def _refusal(exc: Exception) -> str:
     """
     Why something is not allowed, where the server told.
     """
-    said = _said(str(exc))
-    return f": {said}" if said else ""
+    reason = _server_message(str(exc))
+    return f": {reason}" if reason else ""
 
 
-def _said(text: str) -> str | None:
-    found = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", text, re.S)
-    return f"{found[1]}: {' '.join(found[2].split())}"[:300] if found else None
+def _server_message(text: str) -> str | None:
+    match = re.search(r"<Code>(.*?)</Code>\s*<Message>(.*?)</Message>", text, re.S)
+    return f"{match[1]}: {' '.join(match[2].split())}"[:300] if match else None

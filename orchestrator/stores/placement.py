@@ -40,20 +40,20 @@ class StorePlacement(Struct, frozen=True):
         )
 
     def records_elsewhere(
-        self, url: str, blueprint: str, environment: str, found: Sequence[OperationRecord]
+        self, url: str, blueprint: str, environment: str, records: Sequence[OperationRecord]
     ) -> StoreUnavailable | None:
         """
-        The error where the shared store, at ``url``, has ``found`` nothing of a blueprint that this
+        The error where the shared store, at ``url``, has no records of a blueprint that this
         machine knows.
         """
-        if found or not self.location.is_shared:
+        if records or not self.location.is_shared:
             return None
-        known = self.on_this_machine(blueprint, environment)
-        if not known:
+        targets = self.on_this_machine(blueprint, environment)
+        if not targets:
             return None
         return StoreUnavailable(
             f"{url}: nothing is recorded of {blueprint}/{environment}, and this "
-            f"machine knows {len(known)} of its targets ({DEFAULT_PATH})",
+            f"machine knows {len(targets)} of its targets ({DEFAULT_PATH})",
             hint=f"move them: `orchestrator store copy sqlite:{DEFAULT_PATH} --blueprint "
             f"{blueprint} -e {environment}`",
         )

@@ -69,12 +69,12 @@ class PostgresStore:
     def url(self) -> str:
         from psycopg import conninfo
 
-        known = conninfo.conninfo_to_dict(self._conninfo)
+        parameters = conninfo.conninfo_to_dict(self._conninfo)
         for part, variable in _VARIABLES.items():
-            known.setdefault(part, os.environ.get(variable))
-        host, port, name = (known.get(part) or "" for part in ("host", "port", "dbname"))
-        if not host and known.get("service"):
-            return f"postgres:///{name}?service={known['service']}"
+            parameters.setdefault(part, os.environ.get(variable))
+        host, port, name = (parameters.get(part) or "" for part in ("host", "port", "dbname"))
+        if not host and parameters.get("service"):
+            return f"postgres:///{name}?service={parameters['service']}"
         return f"postgres://{host}{f':{port}' if host and port else ''}/{name}"
 
     def probe(self) -> None:
@@ -118,15 +118,15 @@ class PostgresStore:
     ) -> list[OperationRecord]:
         rows = self._select("records", {"blueprint": blueprint, "environment": environment})
         # Sorted here: the server's collation may order names in another way.
-        found = sorted((Target(*row[:3]), row[3], row[4]) for row in rows)
-        return [self._entry(*row) for row in found]
+        entries = sorted((Target(*row[:3]), row[3], row[4]) for row in rows)
+        return [self._entry(*row) for row in entries]
 
     def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
         with self._transaction() as connection:
             self._run(connection, "lock_claim", _claim_key(claim))
-            held = self._claim(connection, claim.blueprint, claim.environment)
-            if held is not None and held.run_id != claim.run_id and held != replaces:
-                return held
+            current = self._claim(connection, claim.blueprint, claim.environment)
+            if current is not None and current.run_id != claim.run_id and current != replaces:
+                return current
             text = {"claim": claim.model_dump_json()}
             self._run(connection, "put_claim", _claim_key(claim) | text)
             return None
@@ -217,7 +217,7 @@ class PostgresStore:
 
             connection = self._begun()
             try:
-                with _given_up_after(self._timeout * 2, connection):
+                with _time_limit(self._timeout * 2, connection):
                     yield connection
                     connection.commit()
             except BaseException:
@@ -245,7 +245,7 @@ class PostgresStore:
         """
         Begin a transaction. Its settings are its own: a pooler gives the next one another session.
         """
-        with _given_up_after(self._timeout, connection):
+        with _time_limit(self._timeout, connection):
             connection.execute(
                 queries(_DIALECT)["settings"],
                 {"path": _SCHEMA, "timeout": f"{int(self._timeout * 1000)}"},
@@ -298,14 +298,14 @@ class PostgresStore:
         How many of the migrations have not been made yet. StoreUnavailable where there are more
         than this program knows.
         """
-        known, version = len(self._scripts), _version(connection)
-        if version > known:
+        newest, version = len(self._scripts), _version(connection)
+        if version > newest:
             raise StoreUnavailable(
-                f"{self.url}: schema version {version}; this version knows up to {known}",
+                f"{self.url}: schema version {version}; this version knows up to {newest}",
                 hint="a newer version of orchestrator has written it: use that version or a newer "
                 "one",
             )
-        return known - version
+        return newest - version
 
     @contextmanager
     def _readable_errors(self) -> Iterator[None]:
@@ -339,15 +339,15 @@ class PostgresStore:
 
 
 @contextmanager
-def _given_up_after(seconds: float, connection: Connection) -> Iterator[None]:
+def _time_limit(seconds: float, connection: Connection) -> Iterator[None]:
     """
     End the connection where the body takes longer. The server's own time limits do not help where
     it, or a pooler before it, takes what is sent and never answers.
     """
 
     def hang_up() -> None:
-        with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as held:
-            held.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as sock:
+            sock.shutdown(socket.SHUT_RDWR)
 
     timer = threading.Timer(seconds, hang_up)
     timer.daemon = True

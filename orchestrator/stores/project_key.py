@@ -27,10 +27,10 @@ def project_key(
     Of several first calls at once all return the same key. A file that an earlier version kept on
     this machine becomes the store's. Invalid for a variable or file that holds no key.
     """
-    given = environ.get(KEY_VARIABLE)
-    if given is not None:
+    text = environ.get(KEY_VARIABLE)
+    if text is not None:
         hint = f"it is {_BYTES * 2} hexadecimal digits, as `openssl rand -hex {_BYTES}` prints them"
-        return _parsed(given) or _raise(Problem(f"{KEY_VARIABLE} is no key", hint=hint))
+        return _parsed(text) or _raise(Problem(f"{KEY_VARIABLE} is no key", hint=hint))
     stored = store.blob(KEY_BLOB)
     if stored is None:
         own = _own_file(project_dir) or secrets.token_bytes(_BYTES)

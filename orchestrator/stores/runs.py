@@ -179,14 +179,14 @@ class RunDirectory:
         directory: masked logs, answers, identities, inventories and inputs.
         """
         place = self.directory(run_id) / "steps" / file_name(step)
-        found = {}
+        files = {}
         for path in place.rglob("*"):
             inside = path.relative_to(place)
             secret = any(part == "raw" or part.startswith(_PRIVATE) for part in inside.parts)
             if path.name.endswith(_MASKED) and not secret and path.is_file():
                 with suppress(FileNotFoundError):  # a call that is going on may replace it
-                    found[inside.as_posix()] = read_regular(path, limit=_LARGEST)
-        return found
+                    files[inside.as_posix()] = read_regular(path, limit=_LARGEST)
+        return files
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -196,39 +196,40 @@ class RunDirectory:
         """
         try:
             make_private(self._root)
-            self._remove_left_scratch()
+            self._remove_stale_scratch()
             place = tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=self._root)
-            held = os.open(place.name, os.O_RDONLY)
+            descriptor = os.open(place.name, os.O_RDONLY)
         except OSError as exc:
             raise _unavailable(self._root, exc) from exc
         try:
-            # Who dies lets go of the lock: by it the next one tells what is in use.
-            fcntl.flock(held, fcntl.LOCK_EX)
+            # The lock is released when the process ends: by it the next command tells what is
+            # in use.
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
             with place as name:
                 yield Path(name)
         finally:
-            os.close(held)
+            os.close(descriptor)
 
-    def _remove_left_scratch(self) -> None:
+    def _remove_stale_scratch(self) -> None:
         for path in self._root.glob(f"{_SCRATCH}*"):
             with suppress(OSError):  # in use, or removed by another command
-                held = os.open(path, os.O_RDONLY)
+                descriptor = os.open(path, os.O_RDONLY)
                 try:
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(path)
                 finally:
-                    os.close(held)
+                    os.close(descriptor)
 
     def engine_identities(self, run_id: str, step: str) -> list[ProcessIdentity]:
         """
         The processes of all engine calls that a step of a run left on this machine.
         """
         place = self.directory(run_id) / "steps" / file_name(step)
-        found = []
+        identities = []
         for path in sorted(place.glob("*/*.identity.json")):
             with suppress(OSError, ValueError):  # a call that was ruled out has no process
-                found.append(ProcessIdentity.model_validate_json(read_regular(path)))
-        return found
+                identities.append(ProcessIdentity.model_validate_json(read_regular(path)))
+        return identities
 
     def late(self) -> list[Path]:
         """

@@ -70,8 +70,8 @@ class SequenceMemory:
         """
         The identity of the store that was seen; None where none was.
         """
-        found = self._document().get("identity")
-        return found if isinstance(found, str) else None
+        identity = self._document().get("identity")
+        return identity if isinstance(identity, str) else None
 
     def _document(self) -> dict[str, Any]:
         try:
@@ -84,15 +84,15 @@ class SequenceMemory:
         """
         Remember these entries where they are newer than what was seen, and the store's identity.
         """
-        new = {str(record.target.target): _seen(record) for record in records}
+        new = {str(record.target.target): _seen_entry(record) for record in records}
         if not new and identity is None:
             return
         with suppress(OSError), self._locked():
-            known = self.seen()
-            newer = {t: item for t, item in new.items() if not _is_known(known.get(t), item)}
+            remembered = self.seen()
+            newer = {t: item for t, item in new.items() if not _is_known(remembered.get(t), item)}
             is_named = identity in (None, self.identity())
             if newer or not is_named:
-                self._write({**known, **newer}, identity or self.identity())
+                self._write({**remembered, **newer}, identity or self.identity())
 
     def replace(self, records: Iterable[OperationRecord], identity: str | None) -> None:
         """
@@ -100,8 +100,8 @@ class SequenceMemory:
         """
         make_private(self._file.parent)
         with self._locked():
-            found = {str(record.target.target): _seen(record) for record in records}
-            self._write(found, identity)
+            entries = {str(record.target.target): _seen_entry(record) for record in records}
+            self._write(entries, identity)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -128,12 +128,12 @@ def _private_opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK, 0o600)  # a FIFO in its place would block
 
 
-def _seen(record: OperationRecord) -> SeenEntry:
+def _seen_entry(record: OperationRecord) -> SeenEntry:
     return SeenEntry(record.sequence, record.entry_id)
 
 
-def _is_known(known: SeenEntry | None, item: SeenEntry) -> bool:
-    return known is not None and known.sequence >= item.sequence
+def _is_known(seen: SeenEntry | None, item: SeenEntry) -> bool:
+    return seen is not None and seen.sequence >= item.sequence
 
 
 def _way_on(place: tuple[str, str] | None) -> str:
@@ -265,9 +265,9 @@ class WatchedStore:
         self._memory.add([record])
 
     def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
-        held = self._store.take_claim(claim, replaces=replaces)
-        if held is not None:
-            return held
+        current = self._store.take_claim(claim, replaces=replaces)
+        if current is not None:
+            return current
         try:
             records = self._read(claim.blueprint, claim.environment)
             self._check_usable(claim, records)
@@ -294,8 +294,8 @@ class WatchedStore:
         The identity of the store; None where nobody has claimed anything in it yet. Read once.
         """
         if self._known_identity is None:
-            found = self._store.blob(IDENTITY_BLOB)
-            self._known_identity = found.decode("utf-8", "replace") if found else None
+            data = self._store.blob(IDENTITY_BLOB)
+            self._known_identity = data.decode("utf-8", "replace") if data else None
         return self._known_identity
 
     def _name_store(self, run_id: str) -> str:
@@ -316,16 +316,16 @@ class WatchedStore:
             IDENTITY_BLOB, f"this machine saw the store of run {seen}, and this is {now}"
         )
 
-    def _check(self, found: Mapping[Target, OperationRecord | None]) -> None:
+    def _check(self, records: Mapping[Target, OperationRecord | None]) -> None:
         seen = self._memory.seen()
-        for target, record in found.items():
-            known = seen.get(str(target))
-            if known is None or not _is_older(record, known):
+        for target, record in records.items():
+            seen_entry = seen.get(str(target))
+            if seen_entry is None or not _is_older(record, seen_entry):
                 continue
             now = f"entry {record.sequence}" if record else "none"
-            message = f"{target}: this machine saw entry {known.sequence}, the store has {now}"
-            if record is not None and record.sequence == known.sequence:
-                message = _another_entry(target, known)
+            message = f"{target}: this machine saw entry {seen_entry.sequence}, the store has {now}"
+            if record is not None and record.sequence == seen_entry.sequence:
+                message = _another_entry(target, seen_entry)
             self._note_gone_back(target, message)
 
     def _check_histories(self, records: Iterable[OperationRecord]) -> None:
@@ -336,12 +336,12 @@ class WatchedStore:
         seen = self._memory.seen()
         for record in records:
             target = record.target.target
-            known = seen.get(str(target))
-            if known is None or record.sequence <= known.sequence:
+            seen_entry = seen.get(str(target))
+            if seen_entry is None or record.sequence <= seen_entry.sequence:
                 continue
-            then = (e for e in self._store.history(target) if e.sequence == known.sequence)
-            if any(entry.entry_id != known.entry_id for entry in then):
-                self._note_gone_back(target, _another_entry(target, known))
+            then = (e for e in self._store.history(target) if e.sequence == seen_entry.sequence)
+            if any(entry.entry_id != seen_entry.entry_id for entry in then):
+                self._note_gone_back(target, _another_entry(target, seen_entry))
 
     def _note_gone_back(self, target: Target | str, message: str) -> None:
         with self._lock:
@@ -397,14 +397,14 @@ class WatchedStore:
         self._store.close()
 
 
-def _another_entry(target: Target, known: SeenEntry) -> str:
-    return f"{target}: entry {known.sequence} is another than this machine saw"
+def _another_entry(target: Target, seen: SeenEntry) -> str:
+    return f"{target}: entry {seen.sequence} is another than this machine saw"
 
 
-def _is_older(record: OperationRecord | None, known: SeenEntry) -> bool:
+def _is_older(record: OperationRecord | None, seen: SeenEntry) -> bool:
     """
     Whether the newest entry is older than one that was seen, or another one in its place.
     """
-    if record is None or record.sequence < known.sequence:
+    if record is None or record.sequence < seen.sequence:
         return True
-    return record.sequence == known.sequence and record.entry_id != known.entry_id
+    return record.sequence == seen.sequence and record.entry_id != seen.entry_id

@@ -35,9 +35,9 @@ class DirectorySpool:
             with self._lock:
                 files = self._files()
                 # By number, not by time: clocks go back, and entries must replay in their order.
-                number = max((held[0] for held in files), default=0) + 1
+                number = max((item[0] for item in files), default=0) + 1
                 name = f"{number:08d}-{entry}.json"
-                path = next((held[2] for held in files if held[1] == entry), self._directory / name)
+                path = next((item[2] for item in files if item[1] == entry), self._directory / name)
                 write_durably(path, record.to_json().encode())
                 return path
         except OSError as exc:
@@ -59,8 +59,8 @@ class DirectorySpool:
         entry = file_name(record.entry_id)
         try:
             with self._lock:
-                for _, held, path in self._files():
-                    if held == entry:
+                for _, name, path in self._files():
+                    if name == entry:
                         path.unlink(missing_ok=True)
                         sync_directory(self._directory)
         except OSError as exc:
@@ -69,8 +69,8 @@ class DirectorySpool:
     def _files(self) -> list[tuple[int, str, Path]]:
         if not self._directory.exists():
             return []
-        found = [(_FILE.fullmatch(path.name), path) for path in self._directory.iterdir()]
-        return sorted((int(match["number"]), match["entry"], p) for match, p in found if match)
+        pairs = [(_FILE.fullmatch(path.name), path) for path in self._directory.iterdir()]
+        return sorted((int(match["number"]), match["entry"], p) for match, p in pairs if match)
 
     def _read(self, path: Path) -> OperationRecord:
         try:

@@ -66,10 +66,10 @@ class SqliteStore:
                 connection.execute(queries()["put_probe"], {"size": _PROBE_SIZE})
             with self._database.transaction() as connection:
                 connection.execute(queries()["drop_probes"])
-            found = _checked(connection)
-        if found != "ok":
+            result = _checked(connection)
+        if result != "ok":
             raise StoreUnavailable(
-                f"{self._path}: damaged: {' '.join(str(found).split())}",
+                f"{self._path}: damaged: {' '.join(str(result).split())}",
                 hint="keep a copy, then restore a backup or use `sqlite3 FILE .recover`",
             )
 
@@ -107,9 +107,9 @@ class SqliteStore:
 
     def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
         with self._transaction() as run:
-            held = self.claim(claim.blueprint, claim.environment)
-            if held is not None and held.run_id != claim.run_id and held != replaces:
-                return held
+            current = self.claim(claim.blueprint, claim.environment)
+            if current is not None and current.run_id != claim.run_id and current != replaces:
+                return current
             run("put_claim", _claim_key(claim) | {"claim": claim.model_dump_json()})
             return None
 

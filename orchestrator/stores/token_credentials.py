@@ -54,9 +54,9 @@ def impersonated(
     return current
 
 
-def google_token(given: str | None) -> Callable[[], str]:
+def google_token(key: str | None) -> Callable[[], str]:
     """
-    What gets a token for the key or configuration that is ``given``, a file or its text; for what
+    What gets a token for the ``key`` or configuration, a file or its text; for what
     the machine or the person is logged in as without one.
 
     StoreUnavailable where Google's library is not installed.
@@ -71,13 +71,15 @@ def google_token(given: str | None) -> Callable[[], str]:
     library: Any = google.auth
 
     def current() -> str:
-        if given is None:
-            found, _ = library.default(scopes=[_GOOGLE_SCOPE])
+        if key is None:
+            credentials, _ = library.default(scopes=[_GOOGLE_SCOPE])
         else:
-            text = given if given.lstrip().startswith("{") else Path(given).read_text()
-            found, _ = library.load_credentials_from_dict(json.loads(text), scopes=[_GOOGLE_SCOPE])
-        found.refresh(_request)
-        return str(found.token)
+            text = key if key.lstrip().startswith("{") else Path(key).read_text()
+            credentials, _ = library.load_credentials_from_dict(
+                json.loads(text), scopes=[_GOOGLE_SCOPE]
+            )
+        credentials.refresh(_request)
+        return str(credentials.token)
 
     return current
 
@@ -137,8 +139,8 @@ def identity_of_job(url: str, token: str) -> Callable[[], str]:
     """
 
     def current() -> str:
-        asked = f"{url}{'&' if '?' in url else '?'}audience=api://AzureADTokenExchange"
-        return str(_ask(asked, None, {"Authorization": f"Bearer {token}"})["value"])
+        address = f"{url}{'&' if '?' in url else '?'}audience=api://AzureADTokenExchange"
+        return str(_ask(address, None, {"Authorization": f"Bearer {token}"})["value"])
 
     return current
 
@@ -152,12 +154,12 @@ def _ask(url: str, body: bytes | None, headers: dict[str, str]) -> dict[str, Any
         try:
             request = urllib.request.Request(url, body, headers)
             with urllib.request.build_opener().open(request, timeout=_TIMEOUT) as answer:
-                found: dict[str, Any] = json.loads(answer.read())
-                return found
+                data: dict[str, Any] = json.loads(answer.read())
+                return data
         except urllib.error.HTTPError as exc:
-            said = " ".join(exc.read().decode("utf-8", "replace").split())[:300]
+            text = " ".join(exc.read().decode("utf-8", "replace").split())[:300]
             if exc.code < 500 or not tries_left:
-                raise StoreUnavailable(f"{place}: {exc.code}: {said}") from exc
+                raise StoreUnavailable(f"{place}: {exc.code}: {text}") from exc
         except OSError as exc:
             if not tries_left:
                 raise StoreUnavailable(f"{place}: {exc}") from exc

@@ -111,7 +111,7 @@ class _Assessment:
         self.tainted = tainted(state) if state is not None else ()
         self.ids_before = {item.address: item.id for item in before if item.deposed is None}
         self.ids_after = {item.address: item.id for item in live if item.deposed is None}
-        self.kept = {(item.address, item.id) for item in live}
+        self.in_state = {(item.address, item.id) for item in live}
         self.deposed = {(item.address, item.id) for item in live if item.deposed is not None}
         self.doubts: dict[tuple[str, Action], Doubt] = {}
         cut = any(_CANCELED in error.summary for error in journal.errors)
@@ -186,8 +186,8 @@ class _Assessment:
         if item.action == "replace":
             if meant & self.deposed:
                 return False
-            return bool(meant) and (reported or not meant & self.kept)
-        if not meant & self.kept:
+            return bool(meant) and (reported or not meant & self.in_state)
+        if not meant & self.in_state:
             return bool(meant)
         ended = reported and (item.address, "delete") not in self.journal.unfinished
         return ended and not self._is_one_of_several(item)
@@ -226,7 +226,7 @@ class _Assessment:
         known_id = self.journal.completed.get(key) if part == "create" else None
         if part != "create":
             meant = self._deleted_by(item)
-            ids = sorted(id_ for _, id_ in meant & self.kept or meant if id_ is not None)
+            ids = sorted(id_ for _, id_ in meant & self.in_state or meant if id_ is not None)
             known_id = ids[0] if ids else self.ids_before.get(address)
         self.doubts.setdefault(
             (item.name, part),

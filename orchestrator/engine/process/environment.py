@@ -60,15 +60,15 @@ def child_environment(
     if config and not Path(config).exists():
         notes.append(f"TF_CLI_CONFIG_FILE names a file that does not exist: {config}")
         fixed["TF_CLI_CONFIG_FILE"] = os.devnull  # the same to the engine, but it warns once: here
-    kept = {
+    inherited = {
         name: value
         for name, value in environ.items()
         if name not in dropped
         and not name.startswith(INPUT_VARIABLE)  # they reach the engine in a file
         and name != KEY_VARIABLE
     }
-    garbage = {} if gogc is None or kept.get("GOGC") else {"GOGC": str(gogc)}
-    return kept | fixed | garbage, notes
+    garbage = {} if gogc is None or inherited.get("GOGC") else {"GOGC": str(gogc)}
+    return inherited | fixed | garbage, notes
 
 
 def cli_configuration(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
@@ -76,11 +76,11 @@ def cli_configuration(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
     The files of the CLI configuration that engines read, with their text.
     """
     named, home = environ.get("TF_CLI_CONFIG_FILE"), Path(environ.get("HOME", "/"))
-    found = []
+    files = []
     for file in [Path(named)] if named else [home / ".tofurc", home / ".terraformrc"]:
         with contextlib.suppress(OSError):
-            found.append((file, read_regular(file).decode(errors="replace")))
-    return found
+            files.append((file, read_regular(file).decode(errors="replace")))
+    return files
 
 
 #: A setting of a key provider that is secret by its name, in HCL or JSON: quoted, or a heredoc.
@@ -101,8 +101,8 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
     >>> environment_secrets({"TF_ENCRYPTION": "passphrase = <<-END\\n  s3cret\\n  END\\n"})
     ['s3cret']
     """
-    found = _SECRET_SETTING.findall(environ.get("TF_ENCRYPTION", ""))
-    return [_unquoted(quoted) if quoted else heredoc.strip() for quoted, _, heredoc in found]
+    settings = _SECRET_SETTING.findall(environ.get("TF_ENCRYPTION", ""))
+    return [_unquoted(quoted) if quoted else heredoc.strip() for quoted, _, heredoc in settings]
 
 
 def _unquoted(text: str) -> str:

@@ -29,10 +29,10 @@ class SystemProcesses:
     """
 
     def __init__(self, *, machine: str | None = None) -> None:
-        known = _machine() if machine is None else machine
+        machine_id = _machine() if machine is None else machine
         name = socket.gethostname()
-        digest = hashlib.sha256(f"orchestrator:{known}".encode()).hexdigest()[:12]
-        self._host = f"{name}/{digest}" if known else name
+        digest = hashlib.sha256(f"orchestrator:{machine_id}".encode()).hexdigest()[:12]
+        self._host = f"{name}/{digest}" if machine_id else name
 
     def me(self) -> ProcessIdentity:
         """

@@ -94,20 +94,22 @@ class Transcript:
             spoken.append(self._parse(self._rest.decode(errors="replace")))
         text = _read_from(self._stderr, 0).decode(errors="replace")
         self.stderr_text = escaped(self._mask(text))
-        found = parse_text(text)
+        diagnostics = parse_text(text)
         if self.verb not in ("exec", "program"):
-            said = (m.diagnostic for m in self._messages if isinstance(m, DiagnosticMessage))
-            told = any(diagnostic.severity == "error" for diagnostic in (*said, *found))
-            unexplained = ending is not None and ending.crashed and not told
+            reported = (m.diagnostic for m in self._messages if isinstance(m, DiagnosticMessage))
+            has_error = any(
+                diagnostic.severity == "error" for diagnostic in (*reported, *diagnostics)
+            )
+            unexplained = ending is not None and ending.crashed and not has_error
             if crash := parse_crash(text, certain=unexplained):
                 crash = self._masked(crash)
                 if self.verb not in _READS:
-                    told_in = f"{crash.detail}\nall of it: {self._log_file}".strip()
-                    crash = crash.model_copy(update={"detail": told_in})
+                    detail = f"{crash.detail}\nall of it: {self._log_file}".strip()
+                    crash = crash.model_copy(update={"detail": detail})
                 spoken.append(ParsedLine(self.stderr_text, (DiagnosticMessage(crash),)))
         spoken += [
             ParsedLine(render(diagnostic), (DiagnosticMessage(diagnostic),))
-            for diagnostic in map(self._masked, found)
+            for diagnostic in map(self._masked, diagnostics)
         ]
         if not any(item.messages for item in spoken) and self.stderr_text.strip():
             lines = self.stderr_text.strip().splitlines()

@@ -63,7 +63,10 @@ def merged_lock_files(lock_files: Mapping[str, bytes]) -> tuple[bytes, frozenset
     others = set()
     for step, content in lock_files.items():
         chosen = dict(_providers(content.decode(errors="replace")))
-        if any(blocks.get(source, found)[0] != found[0] for source, found in chosen.items()):
+        if any(
+            blocks.get(source, chosen_block)[0] != chosen_block[0]
+            for source, chosen_block in chosen.items()
+        ):
             others.add(step)
             continue
         blocks = {**chosen, **blocks}

@@ -124,7 +124,7 @@ def _expression(value: Json) -> str:
     A value in the native syntax, which takes objects and lists as JSON has them.
     """
     text = json.dumps(_Secrets().render(value), ensure_ascii=False)
-    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[0], found[0]), text)
+    return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[0], match[0]), text)
 
 
 def _text(content: Json) -> str:
@@ -197,10 +197,10 @@ def _required(snapshot: Snapshot, providers: Mapping[str, Json]) -> dict[str, Js
     for name, value in providers.items():
         if name in snapshot.provider_sources:
             continue
-        given = {key: item for block in _blocks(value) for key, item in block.items()}
-        source = given.get("source") or (snapshot.provider_uses or {}).get(name)
+        settings = {key: item for block in _blocks(value) for key, item in block.items()}
+        source = settings.get("source") or (snapshot.provider_uses or {}).get(name)
         if source and source != f"hashicorp/{name}":
-            version = {"version": given["version"]} if "version" in given else {}
+            version = {"version": settings["version"]} if "version" in settings else {}
             required[name] = {"source": source, **version}
     return required
 

@@ -75,33 +75,33 @@ class Layout:
         self._drop_damaged_backend()
         self._take_over_notes()
         notes = self.read_note("layout") or {}
-        known: dict[str, Json] = notes.get("files", {})
+        marks: dict[str, Json] = notes.get("files", {})
         own_lock: str | None = notes.get("lock")
         fresh = (
             notes.get("snapshot") == snapshot.digest
-            and all(self._mark(path) == mark for path, mark in known.items())
+            and all(self._mark(path) == mark for path, mark in marks.items())
             and (own_lock is None or (self.directory / LOCK_FILE).is_file())
         )
         if not fresh:
             entries = {entry.path: entry for entry in snapshots.entries_of(snapshot)}
             lock = entries.pop(f"{snapshot.module_path}/{LOCK_FILE}".removeprefix("./"), None)
             # Noted before anything is written: what a killed process leaves is still ours.
-            started = {**notes, "snapshot": None, "files": dict.fromkeys([*known, *entries])}
+            started = {**notes, "snapshot": None, "files": dict.fromkeys([*marks, *entries])}
             self.write_note("layout", started)
-            self._replace(known, entries)
+            self._replace(marks, entries)
             self._bring_along(notes.get("module_path", snapshot.module_path))
-            known = {path: self._mark(path) for path in entries}
+            marks = {path: self._mark(path) for path in entries}
             done = {
                 "snapshot": snapshot.digest,
                 "module_path": snapshot.module_path,
-                "files": known,
+                "files": marks,
                 "lock": self._place_lock(lock, own_lock),
             }
             self.write_note("layout", done)
         if lock_file is not None:
             self._write_if_other(LOCK_FILE, lock_file)
         self._place_generated(generated.files)
-        self._refuse_strangers(known)
+        self._refuse_strangers(marks)
 
     def _take_over_notes(self) -> None:
         """
@@ -114,13 +114,13 @@ class Layout:
             path.replace(self._notes / path.name)
         former.rmdir()
 
-    def _replace(self, known: Mapping[str, Json], entries: Mapping[str, Entry]) -> None:
-        for path in known:
+    def _replace(self, marks: Mapping[str, Json], entries: Mapping[str, Entry]) -> None:
+        for path in marks:
             if path not in entries:
                 self._remove(path)
         for path, entry in entries.items():
             mark = self._mark(path)
-            untouched = mark is not None and mark == known.get(path) and mark[2] == _mode(entry)
+            untouched = mark is not None and mark == marks.get(path) and mark[2] == _mode(entry)
             if not (untouched and (self._top / path).read_bytes() == entry.data):
                 self._write(path, entry.data, _mode(entry))
 
@@ -133,7 +133,7 @@ class Layout:
             if old != new and old.exists() and not new.exists():
                 old.rename(new)
 
-    def _place_lock(self, lock: Entry | None, placed: str | None) -> str | None:
+    def _place_lock(self, lock: Entry | None, old_digest: str | None) -> str | None:
         """
         Put the module's own lock file where none is yet, or where it has changed since.
         """
@@ -141,12 +141,12 @@ class Layout:
             # What the module brought and took away again must not live on here; what init has
             # written since is its own choice.
             path = self.directory / LOCK_FILE
-            own = placed is not None and path.is_file()
-            if own and hashlib.sha256(read_regular(path)).hexdigest() == placed:
+            own = old_digest is not None and path.is_file()
+            if own and hashlib.sha256(read_regular(path)).hexdigest() == old_digest:
                 path.unlink()
             return None
         digest = hashlib.sha256(lock.data).hexdigest()
-        if digest != placed or not (self.directory / LOCK_FILE).is_file():
+        if digest != old_digest or not (self.directory / LOCK_FILE).is_file():
             self._write_if_other(LOCK_FILE, lock.data)
         return digest
 
@@ -159,7 +159,7 @@ class Layout:
             else:
                 (self.directory / name).unlink(missing_ok=True)
 
-    def _refuse_strangers(self, known: Mapping[str, Json]) -> None:
+    def _refuse_strangers(self, marks: Mapping[str, Json]) -> None:
         """
         A file that the engine would load although it is not of the module changes what is applied.
         """
@@ -168,7 +168,7 @@ class Layout:
             for path in sorted(self.directory.iterdir())
             if is_loaded(path.name)
             and path.name not in _GENERATED
-            and path.relative_to(self._top).as_posix() not in known
+            and path.relative_to(self._top).as_posix() not in marks
         ]
         if strangers:
             message = "is not of the module, but the engine would load it; move it away"
@@ -290,10 +290,10 @@ class Layout:
         By which a changed file is noticed: its size, time in ns and mode.
         """
         try:
-            found = os.lstat(self._top / path)
+            info = os.lstat(self._top / path)
         except OSError:
             return None
-        return [found.st_size, found.st_mtime_ns, stat.S_IMODE(found.st_mode)]
+        return [info.st_size, info.st_mtime_ns, stat.S_IMODE(info.st_mode)]
 
     def _write_if_other(self, name: str, data: bytes) -> None:
         path = self.directory / name

@@ -176,8 +176,8 @@ def read_archived(archive: bytes, name: str) -> str:
     """
     snapshot = unpack(archive)
     path = f"{snapshot.module_path}/{name}".removeprefix("./")
-    found = (entry.data for entry in entries_of(snapshot) if entry.path == path)
-    return next(found, b"").decode(errors="replace")
+    contents = (entry.data for entry in entries_of(snapshot) if entry.path == path)
+    return next(contents, b"").decode(errors="replace")
 
 
 def _roots(module: Module) -> list[Path]:
@@ -236,11 +236,11 @@ class _Collector:
         self, directory: Path, prefix: str, ignored: Callable[[str], bool], above: tuple[str, ...]
     ) -> Iterator[tuple[Path, str]]:
         try:
-            found = sorted(directory.iterdir())
+            paths = sorted(directory.iterdir())
         except OSError as exc:
             self._note(directory, f"cannot be read: {exc.strerror}")
             return
-        for path in found:
+        for path in paths:
             relative = f"{prefix}{path.name}"
             is_directory = path.is_dir()
             if is_excluded(path.name) or ignored(relative + "/" * is_directory):
@@ -273,16 +273,16 @@ class _Collector:
         return False
 
     def _take(self, path: Path, name: str) -> None:
-        found = path.stat()
-        if not stat.S_ISREG(found.st_mode):
+        info = path.stat()
+        if not stat.S_ISREG(info.st_mode):
             self._note(path, "neither a file nor a directory")
             return
-        self._size += found.st_size
+        self._size += info.st_size
         if self._size > MAX_BYTES:
             return
         data = read_regular(path, limit=MAX_BYTES)
         if not is_plan(data[:36]):
-            self.entries[name] = Entry(name, data, bool(found.st_mode & stat.S_IXUSR))
+            self.entries[name] = Entry(name, data, bool(info.st_mode & stat.S_IXUSR))
 
     def _note(self, path: Path, message: str, hint: str = "") -> None:
         self.problems.append(Problem(message, Location(str(path)), hint))

@@ -187,23 +187,21 @@ class DirectoryWorkDirs:
             document = json.loads(read_regular(path))
         except ValueError:
             return path
-        known = (
-            document.keys() & {"version", "encrypted_data"} if isinstance(document, dict) else ()
-        )
-        return None if known else path
+        keys = document.keys() & {"version", "encrypted_data"} if isinstance(document, dict) else ()
+        return None if keys else path
 
     def set_aside(self, file: Path, place: Path) -> Path:
-        kept = place / file.name
+        target = place / file.name
         number = 1
-        while kept.exists():  # of an earlier attempt: both are evidence
+        while target.exists():  # of an earlier attempt: both are evidence
             number += 1
-            kept = place / f"{number}-{file.name}"
+            target = place / f"{number}-{file.name}"
         try:
             file.chmod(0o600)
-            shutil.move(file, kept)
+            shutil.move(file, target)
         except OSError as exc:
             raise EngineFailed("surgery", f"{file}: {exc.strerror}") from exc
-        return kept
+        return target
 
     @contextlib.contextmanager
     def with_files(self, root: WorkDir, files: Mapping[str, str]) -> Iterator[None]:
@@ -248,13 +246,13 @@ class DirectoryWorkDirs:
     def state_locked(self, root: WorkDir) -> bool:
         if root.backend_type != "local" or sys.platform != "linux":
             return False
-        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        request = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
         try:
             with (self._project / root.location).open("rb") as file:
-                found = fcntl.fcntl(file, fcntl.F_GETLK, asked)
+                answer = fcntl.fcntl(file, fcntl.F_GETLK, request)
         except OSError:
             return False
-        return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)
+        return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
     def not_composable(self, roots: Mapping[str, tuple[Snapshot, WorkDir]]) -> Mapping[str, str]:
         modules = {snapshot.digest: snapshot for snapshot, _ in roots.values()}
