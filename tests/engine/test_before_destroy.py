@@ -403,7 +403,7 @@ def test_all_hooks_are_checked_before_the_first_step_is_destroyed(project: Proje
 
     ended = project.run("destroy", "kept", "--yes")
 
-    assert ended.code == 10, ended.said
+    assert ended.code == 3, ended.said
     assert "cannot start bin/no-such-program" in ended.said
     assert archived(project) == []
     assert project.entries("db") == before

@@ -87,7 +87,10 @@ class HookRun:
         match self.action:
             case CommandHook():
                 call = self._program_call(self.action)
-                self.services.engine.check_program(*call)
+                try:
+                    self.services.engine.check_program(*call)
+                except EngineFailed as exc:  # the engine has no part in it
+                    raise Invalid([Problem(exc.message, hint=exc.hint)]) from exc
             case ModuleHook():
                 self._check_module(self.action)
             case _:
