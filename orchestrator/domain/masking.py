@@ -165,7 +165,10 @@ class Masker:
                 choices = [re.escape(MARK), _either(self._texts), numbers if self._numbers else ""]
                 # A lookahead, so that values that overlap are all found.
                 pattern = re.compile(f"(?=({'|'.join(filter(None, choices))}))")
-                of_any = partial(_masked, pattern, self._within_base64)
+                known = self._texts or self._numbers
+                of_any = (
+                    partial(_masked, pattern, self._within_base64) if known else _without_shapes
+                )
                 of_short = lru_cache(4096)(of_any)
                 self._mask = lambda text: (of_short if len(text) <= _SHORT else of_any)(text)
             return self._mask
@@ -182,10 +185,14 @@ def _masked(pattern: re.Pattern[str], within_base64: Collection[str], text: str)
     masked = "".join([*pieces, text[end:]])
     if "%" in masked:
         masked = _PERCENT.sub(partial(_hidden, _from_percent, holds), masked)
+    return _without_shapes(masked)
+
+
+def _without_shapes(text: str) -> str:
     for words, shape in _SHAPES:
-        if any(word in masked for word in words):
-            masked = shape.sub(_marked, masked)
-    return masked
+        if any(word in text for word in words):
+            text = shape.sub(_marked, text)
+    return text
 
 
 def _hidden(decode: Callable[[str], str], holds: Callable[[str], bool], word: re.Match[str]) -> str:
