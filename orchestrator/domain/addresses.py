@@ -40,7 +40,7 @@ class Address(Struct, frozen=True):
 
 def parse_address(text: str) -> Address:
     """
-    The address in ``text``. One that is in no form we know is its own resource.
+    The address in ``text``. A text in no known form is its own resource.
 
     >>> parse_address('module.a["x.y"].aws_instance.this["k[1]"]')
     Address(text=..., resource='module.a["x.y"].aws_instance.this', type='aws_instance', key='k[1]')
@@ -57,8 +57,8 @@ def parse_address(text: str) -> Address:
 
 def meant_by(pattern: str, address: str) -> bool:
     """
-    Whether an object is meant by its type, its resource or its address, in which only ``*`` and
-    ``?`` are special: brackets are parts of addresses.
+    Whether a pattern matches an object's type, resource or address. Only ``*`` and ``?`` are
+    special: brackets are parts of addresses.
 
     >>> meant_by("aws_s3_*", 'module.a["x"].aws_s3_bucket.logs[0]'), meant_by("logs", "a.logs")
     (True, False)
@@ -69,14 +69,14 @@ def meant_by(pattern: str, address: str) -> bool:
 
 def is_like(pattern: str, text: str) -> bool:
     """
-    Whether a text is as a pattern says, in which only ``*`` and ``?`` are special.
+    Whether a text matches a pattern in which only ``*`` and ``?`` are special.
     """
     return fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
 def is_data_source(address: str) -> bool:
     """
-    Whether an address is that of a data source.
+    Whether the address names a data source.
 
     >>> is_data_source('module.net["a"].data.aws_vpc.this'), is_data_source("aws_vpc.data")
     (True, False)

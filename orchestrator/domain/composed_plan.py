@@ -49,7 +49,7 @@ class ProviderConfiguration(Struct, frozen=True):
     @property
     def key(self) -> str:
         """
-        What is equal for equal configurations.
+        The key of the configuration: equal configurations have equal keys.
         """
         return json.dumps([self.source, self.block, dict(self.variables)], sort_keys=True)
 
@@ -87,7 +87,7 @@ class ModuleCall(Struct, frozen=True):
     @property
     def prefix(self) -> str:
         """
-        What the addresses of its objects begin with in the composed plan.
+        The prefix of the addresses of the step's objects in the composed plan.
         """
         return f"module.{self.name}."
 
@@ -231,7 +231,7 @@ class ComposedRoot(Struct, frozen=True):
 
     def _merged_resource(self, call: ModuleCall, resource: Mapping[str, Json]) -> dict[str, Json]:
         """
-        A resource of the step's state where it is in the merged one.
+        A resource of the step's state as the merged state holds it.
         """
         inner = resource.get("module")
         merged = {**resource, "module": call.prefix + inner if inner else call.prefix.rstrip(".")}

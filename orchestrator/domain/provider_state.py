@@ -46,8 +46,8 @@ class StateObject(Struct, frozen=True):
 
 class StateOutput(Struct, frozen=True):
     """
-    An output in provider state. ``sensitive`` is what the module says of it; ``secret_leaves`` are
-    the places in the value of another one that hold a known secret all the same.
+    An output in provider state. ``sensitive`` is what the module declares; ``secret_leaves`` are
+    the places in the value of an output that is not declared sensitive and holds a known secret.
     """
 
     value: Json
@@ -57,14 +57,14 @@ class StateOutput(Struct, frozen=True):
     @property
     def withheld(self) -> bool:
         """
-        Whether it is not to be shown or recorded.
+        Whether the output is neither shown nor recorded.
         """
         return self.sensitive or bool(self.secret_leaves)
 
     @property
     def secret_values(self) -> tuple[Json, ...]:
         """
-        What of it is secret.
+        The secret values of the output.
         """
         if self.sensitive:
             return (self.value,)
@@ -90,11 +90,10 @@ class StateOutput(Struct, frozen=True):
 
 class PulledState(Struct, frozen=True):
     """
-    What one ``state pull`` tells. A state that was never written has no lineage and serial 0.
-    ``engine_version`` is that of the engine that wrote it.
-
-    ``secrets`` are the sensitive values of its objects, ``attributes`` all of them. ``raw`` is the
-    state itself, secrets included: they stay in memory or in a 0600 file.
+    The result of one ``state pull``. A state that was never written has no lineage and serial 0.
+    ``engine_version`` is that of the engine that wrote it. ``secrets`` are the sensitive values of
+    its objects, ``attributes`` all of them. ``raw`` is the state itself, secrets included: they
+    stay in memory or in a 0600 file.
     """
 
     lineage: str | None
@@ -110,7 +109,7 @@ class PulledState(Struct, frozen=True):
         self, hides: Callable[[Json], bool], shapes: Mapping[str, Json] | None = None
     ) -> PulledState:
         """
-        The same, knowing which outputs hold secrets that the module does not call sensitive.
+        The state with the secrets marked in outputs that the module does not declare sensitive.
         """
         shapes = shapes or {}
         outputs = {
@@ -155,7 +154,7 @@ class PulledState(Struct, frozen=True):
 
     def without(self, addresses: Collection[str]) -> PulledState:
         """
-        The same without the objects at these addresses.
+        The state without the objects at these addresses.
         """
         return replace(
             self, objects=tuple(item for item in self.objects if item.address not in addresses)

@@ -1,5 +1,5 @@
 """
-What somebody who wrote an unknown name may have meant.
+Suggestions for a misspelt name.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Which engine to use, and what it says it is.
+The choice of the engine, and its kind and version.
 """
 
 from __future__ import annotations

@@ -64,8 +64,9 @@ class ParsedLine(Struct, frozen=True):
 
 def parse_line(line: str, mask: Mask = str) -> ParsedLine:
     """
-    What one line of ``-json`` output says. A line that is no JSON object, or whose type is not
-    known, is passed on as a `LogLine`; types that only tell of reading give text but no message.
+    The messages of one line of ``-json`` output. A line that is no JSON object, or whose type is
+    not known, is passed on as a `LogLine`; types that only tell of reading give text but no
+    message.
     """
     try:
         data = json.loads(line)

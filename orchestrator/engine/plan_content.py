@@ -1,5 +1,5 @@
 """
-What a saved plan holds, from ``show -json``: the one reader of that format.
+The content of a saved plan, from ``show -json``: the one reader of that format.
 
 The event stream of a plan is a summary for people: OpenTofu 1.12 calls a replacement that forgets
 the old object a no-op there.
@@ -75,8 +75,7 @@ def parse_plan(text: str) -> PlanContent:
 
 def _resources(data: dict[str, Any]) -> Iterator[ResourceChange]:
     """
-    What is done with one object: nothing, one thing, or two where the old one of a replacement is
-    forgotten.
+    The changes of one object: none, one, or two where the old object of a replacement is forgotten.
     """
     change, address = data["change"], data["address"]
     previous = data.get("previous_address")
@@ -161,7 +160,7 @@ def _output(name: str, change: dict[str, Any]) -> OutputValueChange:
 
 def _checks(checks: list[dict[str, Any]]) -> Iterator[CheckResult]:
     """
-    The checks, each of its instances apart where it has some.
+    The results of the checks; a check with several instances has a result for each.
     """
     for check in checks:
         for item in check.get("instances") or (check,):
@@ -177,7 +176,7 @@ def _objects(
     resources: list[dict[str, Any]], outputs: Mapping[str, dict[str, Any]]
 ) -> Iterator[PlannedObject]:
     """
-    What the plan changes, with all values after that.
+    The objects that the plan changes, with all values after that.
     """
     for data in resources:
         for item in _resources(data):

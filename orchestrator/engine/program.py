@@ -1,5 +1,5 @@
 """
-What an engine program says it is, and whether that depends on where it is asked.
+The kind and version of an engine program, and whether they depend on the directory.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class TerraformEngine:
 
     def info_in(self, directory: Path) -> EngineInfo:
         """
-        The same as it is in a directory: there a version manager may choose another engine.
+        The program as it is in a directory: there a version manager may choose another engine.
         """
         *launcher, program = self._info.program
         if launcher or not directory.is_dir():
@@ -382,7 +382,7 @@ def _needs_wrapper(request: Request, spec: CallSpec) -> bool:
 
 def _leftovers(files: CallFiles, spec: CallSpec) -> tuple[Path, ...]:
     """
-    What must be gone when the call has ended.
+    The files that must be removed when the call has ended.
     """
     return (*spec.delete_after, files.early_variables)
 
@@ -474,8 +474,8 @@ def _reread(files: CallFiles, verb_name: str, spec: CallSpec, *, log: int | None
 
 def _reap(beginning: IdentityFile) -> None:
     """
-    End the providers that outlived engine and wrapper, if nothing else is left in their session:
-    where its number was reused, a live engine is.
+    SIGKILL the providers that outlived engine and wrapper, if nothing else is left in their
+    session: where its number was reused, a live engine is.
     """
     session = beginning.wrapper.pid
     pids = providers_left(session)

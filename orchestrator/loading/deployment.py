@@ -135,7 +135,7 @@ def _with_stored_refs(
     steps: Mapping[str, Step], stored_modules: Mapping[str, StoredModule]
 ) -> dict[str, Step]:
     """
-    The steps, those with a stored module referring to it as the blueprint did then.
+    The steps; one with a stored module refers to it as the blueprint did then.
     """
     return {
         name: replace(step, module_ref=stored_modules[name].module_ref)

@@ -48,7 +48,8 @@ def choose_environment(blueprint: RawBlueprint, wanted: str | None, *, shown: st
 
 def check_extends(blueprint: RawBlueprint, problems: Problems) -> None:
     """
-    Add a problem for each ``extends`` that names what is not there, or leads back to itself.
+    Add a problem for each ``extends`` that names an undeclared environment, or leads back to
+    itself.
     """
     for environment in blueprint.environments.values():
         base = environment.extends
@@ -106,7 +107,7 @@ def _merge_settings(base: EnvironmentSettings, over: EnvironmentSettings) -> Env
 
 def merge_deep(base: Node | None, over: Node | None) -> Node | None:
     """
-    The one laid over the other, maps in maps merged alike.
+    The base with the other laid over it; maps in maps are merged alike.
     """
     if base is None or over is None:
         return over or base

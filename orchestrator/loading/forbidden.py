@@ -1,5 +1,5 @@
 """
-What of a blueprint the operator's trust file forbids.
+The parts of a blueprint that the operator's trust file forbids.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ _OURS = "ORCHESTRATOR_"
 
 class RawHook(Struct, frozen=True):
     """
-    An action as written: ``root`` is the raw_step of its module's root, else ``argv`` and
+    A hook as written: ``step`` is the step that its module's root becomes, else ``argv`` and
     ``environment`` are those of its command. ``after`` are the steps that it names, and where; None
-    where it says nothing.
+    where it names none.
     """
 
     kind: HookKind
@@ -48,7 +48,7 @@ class RawHook(Struct, frozen=True):
 
     def values(self) -> Iterator[LocatedTemplate]:
         """
-        Its templates.
+        The templates of the hook.
         """
         if self.step is not None:
             yield from self.step.inputs.values()
@@ -56,7 +56,7 @@ class RawHook(Struct, frozen=True):
 
     def command(self) -> CommandHook | None:
         """
-        The action, where it is a command.
+        The hook, where it is a command.
         """
         if self.argv is None or self.environment is None:
             return None
@@ -65,7 +65,7 @@ class RawHook(Struct, frozen=True):
 
 def parse_hooks(raw_step: RawStep, problems: Problems) -> dict[HookKind, RawHook]:
     """
-    The actions of a step; what is wrong with their shape is added to ``problems``.
+    The hooks of a step; what is wrong with their shape is added to ``problems``.
     """
     declared = without_nulls(
         {kind: raw_step.fields[kind] for kind in HOOK_KINDS if kind in raw_step.fields}
@@ -175,7 +175,7 @@ def check_references(
     problems: Problems,
 ) -> None:
     """
-    Add a problem for each reference in an action to what its step does not know: its inputs, its
+    Add a problem for each reference in a hook that its step does not know: it knows its inputs, its
     outputs, and the outputs of the steps that it needs, because no other is sure to be there.
     """
     module = modules[raw_step.name]

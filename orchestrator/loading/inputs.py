@@ -1,5 +1,5 @@
 """
-The values of a blueprint's inputs: who gives them, who wins, and what the value is then.
+The values of a blueprint's inputs: their sources, which source wins, and the resulting value.
 
 Weakest first: the blueprint's default, the environment and its files (those it extends before it),
 input files, ``ORCHESTRATOR_INPUT_<name>``, ``-i``.
@@ -49,7 +49,7 @@ def environment_sources(
     problems: Problems,
 ) -> Iterator[tuple[str, InputSource]]:
     """
-    What environment variables give the inputs.
+    The inputs that environment variables give.
     """
     for name, item in declared.items():
         variable = next((v for v in _variables(name) if v in environ), None)
@@ -67,7 +67,7 @@ def option_sources(
     problems: Problems,
 ) -> Iterator[tuple[str, InputSource]]:
     """
-    What ``-i`` gives the inputs.
+    The inputs that ``-i`` gives.
     """
     for text in variables:
         name, equals, value = text.partition("=")
@@ -90,7 +90,7 @@ def file_sources(
     inside: Path | None = None,
 ) -> Iterator[tuple[str, InputSource]]:
     """
-    What an input file gives the inputs.
+    The inputs that an input file gives.
     """
     try:
         values, places = read_values(path, shown=shown)
@@ -149,7 +149,7 @@ _RULES = ReferenceRules("the value of an input", step_names=False)
 
 class InputPolicy(StrEnum):
     """
-    What a command needs of the inputs.
+    Which inputs a command needs.
     """
 
     REQUIRED = "values"  # all of them: one without a value is a problem
@@ -392,7 +392,7 @@ class InputResolver(Struct, frozen=True):
 
 def _is_written(candidate: InputSource) -> bool:
     """
-    Whether the value stands in the blueprint, in clear.
+    Whether the blueprint holds the value, in clear.
     """
     return candidate.kind == "blueprint" and not is_from(candidate.node)
 

@@ -73,12 +73,12 @@ CheckValidator = Callable[[str, Mapping[str, object]], Sequence[str]]
 
 class StepLinker(Struct, frozen=True):
     """
-    What joining the steps of one blueprint takes. ``base`` is the directory of the blueprint.
+    The means of joining the steps of one blueprint. ``base`` is the directory of the blueprint.
 
-    ``validate_check`` says what is wrong with the settings of a check of a kind. ``modules_from``
-    is "recorded" for commands that work from recorded snapshots: then a module that cannot be read
-    any more, or that its step no longer fits, is no problem. ``stored_modules`` stand for those of
-    the project, by step.
+    ``validate_check`` tells the problems of the settings of a check of a kind. ``modules_from`` is
+    "recorded" for commands that work from recorded snapshots: then a module that can no longer be
+    read, or that its step no longer fits, is no problem. ``stored_modules`` stand for those of the
+    project, by step.
     """
 
     blueprint: RawBlueprint
@@ -252,8 +252,8 @@ class StepLinker(Struct, frozen=True):
 
 class LinkedSteps(Struct, frozen=True):
     """
-    Steps, their modules, behaviour, actions and order. ``roots`` are the modules of actions, by the
-    names of their roots. What could not be read is None, and a problem.
+    Steps, their modules, behaviour, hooks and order. ``hook_modules`` are the modules of hooks, by
+    the names of their roots. A module that could not be read is None, and a problem.
     """
 
     blueprint: RawBlueprint
@@ -298,7 +298,7 @@ class LinkedSteps(Struct, frozen=True):
 
     def hook_templates(self) -> list[LocatedTemplate]:
         """
-        All templates of all actions.
+        All templates of all hooks.
         """
         hooks = [action for own in self.hooks.values() for action in own.values()]
         return [value for action in hooks for value in action.values()]
@@ -345,7 +345,7 @@ class LinkedSteps(Struct, frozen=True):
 
 def _step_without_needs(raw_step: RawStep, module: Module | None, behaviour: Behaviour) -> Step:
     """
-    A raw_step with its module as a step that needs nothing yet.
+    The step with its module, still without the steps that it needs.
     """
     if module is None or raw_step.module is None:
         raise ValueError(f"{shown_step(raw_step.name)} has no module")

@@ -263,8 +263,8 @@ class _ModuleTree:
 
     def provider_dependencies(self) -> dict[str, ProviderDependencies]:
         """
-        What the provider configurations of the tree are made from. What the module itself gives to
-        one of its local modules that configures a provider ("module.aws") could be anything.
+        The dependencies of the provider configurations of the tree. A configuration that the module
+        gives to one of its local modules ("module.aws") could depend on anything.
         """
         own = self.modules[self._root].configuration
         inner = {
@@ -384,7 +384,7 @@ _REFERENCE = re.compile(r"(?<![\w.-])((?:data\.)?[^\W\d][\w-]*)\.([^\W\d][\w-]*)
 
 def provider_dependencies(configuration: Configuration) -> dict[str, ProviderDependencies]:
     """
-    The reach of each provider configuration, by local name and alias: "aws", "aws.west".
+    The dependencies of each provider configuration, by local name and alias: "aws", "aws.west".
     """
     blocks: dict[str, list[Block]] = {}
     for block in configuration.providers:

@@ -91,7 +91,7 @@ def _drift_rule(node: Node, problems: Problems) -> DriftRule:
 
 def _rules(node: Node, root: Path, trust: Trust, problems: Problems) -> tuple[str, ...]:
     """
-    Where the rules lie, relative to the project.
+    The paths of the rules, relative to the project.
     """
     trust.check_command("policy.rego", node.at, problems)
     places = []

@@ -158,7 +158,8 @@ _BLUEPRINT_KEYS = ("version", "steps", "environments")
 
 def _is_stray(path: Path) -> bool:
     """
-    Whether a YAML file that is found by no name was to be a blueprint, and holds no input values.
+    Whether a YAML file that is found by no name was meant as a blueprint, and holds no input
+    values.
     """
     try:
         text = read_regular(path).decode("utf-8-sig")

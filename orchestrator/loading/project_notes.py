@@ -1,6 +1,6 @@
 """
-What a person should know of a project before anything runs: files and variables that would be
-read by plain use of an engine and are not read here, and a name that it lacks.
+Notes on a project before anything runs: files and variables that a plain engine would read and that
+are not read here, and the missing name of the project.
 """
 
 from __future__ import annotations

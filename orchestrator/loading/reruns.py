@@ -1,5 +1,5 @@
 """
-Earlier runs, made ready to be carried out again.
+Deployments of earlier runs, to be carried out again.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def repeated_deployment(
     summary: BlueprintSummary | None,
 ) -> Deployment:
     """
-    What an earlier run meant to do, with the current secrets.
+    The deployment of an earlier run, with current secrets.
     """
     stored, steps = prior.deployment, None
     if stored.withheld:

@@ -107,7 +107,7 @@ def restore_deployment(
 
 def stored_module(stored: StoredDeployment, step: Step, project_dir: Path) -> Module:
     """
-    What the module of a stored step said of itself, and where it lies in the project if at all.
+    The recorded facts of a stored step's module, and its place in the project if it has one.
     """
     name, package = split_reference(step.module_ref)
     base = (project_dir / stored.path).parent
@@ -120,7 +120,7 @@ def _step(
     step: Step, stored: StoredDeployment, current: CurrentSources, at: Location, problems: Problems
 ) -> Step:
     """
-    The step and the roots of its actions, with what was withheld of them.
+    The step and the roots of its hooks, with the withheld secrets put back.
     """
     current_step = (current.steps or {}).get(step.name)
     inputs: dict[str, Template] = dict(step.inputs)
@@ -146,8 +146,8 @@ def _inputs(
     problems: Problems,
 ) -> dict[str, InputValue]:
     """
-    The values of then, each secret as it is today: from ``ORCHESTRATOR_INPUT_<name>``, else from
-    where it came.
+    The stored values, with current secrets: from ``ORCHESTRATOR_INPUT_<name>``, else from where
+    each came.
     """
     secrets = {
         name: Declaration(
@@ -190,7 +190,7 @@ def _environment(
     problems: Problems,
 ) -> dict[str, str]:
     """
-    The environment variables of then as they are today; one that a step needs must be set.
+    The recorded environment variables with their current values; one that a step needs must be set.
     """
     needed = {
         reference.names[0]
@@ -206,7 +206,7 @@ def _environment(
 
 def _templates(step: Step) -> Iterator[Template]:
     """
-    What is resolved when the step is applied; its actions are not.
+    The templates that are resolved when the step is applied; those of its hooks are not.
     """
     yield from step.inputs.values()
     yield from step.providers.values()
@@ -352,8 +352,8 @@ def _with_inputs(inputs: Mapping[str, InputValue], root: Step) -> Step:
 
 def _bare(step: Step) -> Step:
     """
-    The step as far as a destroy needs it. Of its compensation only a module has something to take
-    down.
+    The step as far as a destroy needs it. Of its compensation only a module's objects can be
+    destroyed.
     """
     compensation = step.compensate if isinstance(step.compensate, ModuleHook) else None
     return replace(step, verify=(), identity={}, search={}, compensate=compensation)
@@ -361,8 +361,8 @@ def _bare(step: Step) -> Step:
 
 def _alone(stored: StoredDeployment, step: Step) -> StoredDeployment:
     """
-    The deployment with one step only, and with what that step refers to: nobody is asked for the
-    secrets of the others.
+    The deployment with one step only and what that step refers to: the secrets of other steps are
+    not asked for.
     """
     used = {
         (ref.kind, ref.names) for template in _all_templates(step) for ref in template.references
@@ -378,7 +378,8 @@ def _alone(stored: StoredDeployment, step: Step) -> StoredDeployment:
 
 def _all_templates(step: Step) -> Iterator[Template]:
     """
-    What is resolved when the step is applied, and what its hooks are made from.
+    The templates that are resolved when the step is applied, and those that its hooks are made
+    from.
     """
     yield from _templates(step)
     for hook in (step.compensate, step.before_destroy):

@@ -1,5 +1,5 @@
 """
-The shape of a blueprint file: what may stand where. Names are followed in later modules.
+The shape of a blueprint file: which keys may stand where. Names are followed in later modules.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def absence_method(node: Node, problems: Problems) -> AbsenceMethod | None:
 
 def duration(node: Node, problems: Problems, *, what: str) -> float | None:
     """
-    The seconds of a duration.
+    The seconds that a duration stands for.
     """
     try:
         return seconds(node.plain)

@@ -110,7 +110,7 @@ class Import(Struct, frozen=True):
 
 class Untaint(Struct, frozen=True):
     """
-    ``untaint``: an object that was marked for replacement is sound.
+    ``untaint``: take the mark for replacement off an object.
     """
 
     address: str

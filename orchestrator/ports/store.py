@@ -1,5 +1,5 @@
 """
-Where operation records are, and where outcomes wait that could not be recorded.
+The store of operation records, and the spool of outcomes that could not be recorded.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ class StopToken(Protocol):
     @property
     def exit_code(self) -> int:
         """
-        What a run ends with that was stopped by it: 130 or 143; 0 while nobody asked.
+        The exit code of a run that was stopped by the signal: 130 or 143; 0 while nobody asked.
         """
 
 

@@ -88,8 +88,8 @@ class Snapshot(Struct, frozen=True):
 
     def provider_may_depend_on_resources(self, name: str) -> bool:
         """
-        The same of a provider's local name, whichever its alias; of one that the module does not
-        have, whether it configures any so.
+        Whether any configuration of this provider (any alias) depends on managed resources; for an
+        unknown provider: whether any configuration does.
         """
         reach = self.provider_reach
         if reach is None:

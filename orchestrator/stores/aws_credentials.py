@@ -1,6 +1,6 @@
 """
-Credentials for S3, as the Terraform backend block and the environment have them: keys that are
-written down, and those that expire and are renewed along the whole chain that they come from.
+Credentials for S3, as the Terraform backend block and the environment have them: static keys, and
+credentials that expire and are renewed along their whole chain.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KEY_PARTS = ("access_key_id", "secret_access_key", "session_token")
 
 def static_aws_keys(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
     """
-    Keys as they are written down.
+    The static keys of the backend block, else of the environment.
     """
     names = {
         "access_key_id": ("access_key", "AWS_ACCESS_KEY_ID"),
@@ -42,9 +42,9 @@ def renewed_aws_credentials(
     settings: Mapping[str, Any], environ: Mapping[str, str], region: str
 ) -> Callable[[], S3Credential] | None:
     """
-    What gets credentials of an assumed role, chained ones too, a web identity, a profile, the
-    container or the machine, and renews them all along the chain; None for keys that are written
-    down, and where there are none.
+    A source of credentials of an assumed role, chained ones too, a web identity, a profile, the
+    container or the machine, which renews all of the chain; None for static keys, and where there
+    are none.
     """
     roles = settings.get("assume_role") or []
     roles = [roles] if isinstance(roles, Mapping) else roles
@@ -119,7 +119,7 @@ def _renewed(fetcher: Any) -> Any:
 
 def _web_identity_token(identity: Mapping[str, Any]) -> str:
     """
-    The token as it is now: whoever hands them out replaces the file.
+    The current token: its issuer replaces the file.
     """
     file = identity.get("web_identity_token_file")
     return Path(file).read_text() if file else str(identity.get("web_identity_token") or "")
@@ -135,7 +135,7 @@ _SHARED_FILES = {
 
 def _assume_role(role: Mapping[str, Any]) -> dict[str, Any]:
     """
-    What a block says of a role beside its name, as the service takes it.
+    The settings of a role beside its name, as the service takes them.
     """
     names = {
         "external_id": "ExternalId",

@@ -133,7 +133,7 @@ class MemoryStore:
 
     def close(self) -> None:
         """
-        Nothing to give back.
+        Nothing to release.
         """
 
     def _entry(self, target: Target, sequence: int) -> OperationRecord:

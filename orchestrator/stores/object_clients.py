@@ -315,8 +315,8 @@ def _log_in_to_azure(
     environ: Mapping[str, str],
 ) -> None:
     """
-    Who asks for tokens, in the order of the backend: an application by its secret, one by what
-    another issuer has signed, the machine, the person who has logged in.
+    Set who asks for tokens, in the order of the backend: an application by its secret, an
+    application by what another issuer has signed, the machine, the person who has logged in.
     """
 
     def setting(name: str) -> str:
@@ -369,7 +369,7 @@ def _opener(
     settings: Mapping[str, Any], environ: Mapping[str, str]
 ) -> urllib.request.OpenerDirector:
     """
-    What makes requests under the same conditions as the client.
+    An opener that makes requests under the same conditions as the client.
     """
     context = ssl.create_default_context()
     if bundle := _certificates(settings, environ):
@@ -384,7 +384,7 @@ def _opener(
 
 def _certificates(settings: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
     """
-    The file with the certificates of authorities that Terraform trusts, too.
+    The file with further certificate authorities that Terraform trusts.
     """
     file = (
         settings.get("custom_ca_bundle")

@@ -196,7 +196,7 @@ class ObjectsStore:
 
     def _rival(self, record: OperationRecord) -> OperationRecord | None:
         """
-        The entry that has the sequence of ``record``; None where there is none.
+        The entry in the store with the sequence of ``record``; None where there is none.
         """
         target = record.target.target
         head = self._read_head(target)
@@ -301,7 +301,7 @@ class ObjectsStore:
 
     def close(self) -> None:
         """
-        Forget what was read. A later call reads it again.
+        Drop the cache. A later call reads again.
         """
         with self._lock:
             self._heads.clear()
@@ -460,7 +460,8 @@ def _condition(version: Version) -> dict[str, str]:
 
 def _tag(meta: Mapping[str, Any]) -> str | None:
     """
-    What tells one content of an object from another; quoted in an answer, bare in a listing.
+    The tag that tells one content of an object from another; quoted in an answer, bare in a
+    listing.
     """
     tag = meta["e_tag"]
     return tag.strip('"') if tag else None
@@ -486,8 +487,8 @@ def _lease_name(run_id: str) -> str:
 
 def _reason(exc: Exception) -> str:
     """
-    What the server said, else the first line of what the client library says: the rest is its own
-    retry bookkeeping.
+    The server's message, else the first line of the client library's: the rest is its own retry
+    bookkeeping.
     """
     text = str(exc).strip()
     if "169.254.169.254" in text:  # the last place to ask, on a machine that is no instance
@@ -497,7 +498,7 @@ def _reason(exc: Exception) -> str:
 
 def _refusal(exc: Exception) -> str:
     """
-    Why something is not allowed, where the server told.
+    The server's reason for a refusal, where it gives one.
     """
     reason = _server_message(str(exc))
     return f": {reason}" if reason else ""

@@ -61,7 +61,8 @@ class StorePlacement(Struct, frozen=True):
 
 def sqlite_records(project_dir: Path) -> Callable[[str, str], Sequence[OperationRecord]]:
     """
-    What the SQLite file in a project knows of a blueprint and environment; it is not made.
+    The records of a blueprint and environment in the SQLite file of a project; the file is not
+    made.
     """
 
     def read(blueprint: str, environment: str) -> Sequence[OperationRecord]:

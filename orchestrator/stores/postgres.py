@@ -171,7 +171,7 @@ class PostgresStore:
 
     def close(self) -> None:
         """
-        Give the connection back. A later call opens another.
+        Close the connection. A later call opens another.
         """
         with self._lock:
             if self._connection is not None:
@@ -295,7 +295,7 @@ class PostgresStore:
 
     def _missing(self, connection: Connection) -> int:
         """
-        How many of the migrations have not been made yet. StoreUnavailable where there are more
+        The number of migrations that have not been made yet. StoreUnavailable where there are more
         than this program knows.
         """
         newest, version = len(self._scripts), _version(connection)
@@ -341,7 +341,7 @@ class PostgresStore:
 @contextmanager
 def _time_limit(seconds: float, connection: Connection) -> Iterator[None]:
     """
-    End the connection where the body takes longer. The server's own time limits do not help where
+    Close the connection where the body takes longer. The server's own time limits do not help where
     it, or a pooler before it, takes what is sent and never answers.
     """
 

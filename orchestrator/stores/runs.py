@@ -175,7 +175,7 @@ class RunDirectory:
 
     def masked(self, run_id: str, step: str) -> dict[str, bytes]:
         """
-        What a step left on this machine that holds no secret, by its name below the step's
+        The files of a step on this machine that hold no secret, by their names below the step's
         directory: masked logs, answers, identities, inventories and inputs.
         """
         place = self.directory(run_id) / "steps" / file_name(step)
@@ -191,8 +191,8 @@ class RunDirectory:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """
-        A private directory for the evidence of a reading command, removed at the end; what a killed
-        one left is removed by the next.
+        A private directory for the evidence of a reading command, removed at the end; one that a
+        killed process left is removed by the next command.
         """
         try:
             make_private(self._root)

@@ -1,5 +1,6 @@
 """
-What this machine has seen of an operation store, and a store that notices when it has gone back.
+The entries of an operation store that this machine has seen, and a store that notices when it has
+gone back.
 
 Law: a record that has gone back is noticed. A store that was restored from a backup, or started
 afresh, is older than what a machine has seen of it; to believe it would double or forget objects.
@@ -34,7 +35,7 @@ _SCHEMA = "orchestrator.sequence_memory/1"
 
 class SeenEntry(Struct, frozen=True):
     """
-    The newest entry of a target that was seen.
+    The newest entry of a target that this machine has seen.
     """
 
     sequence: int
@@ -56,7 +57,7 @@ class SequenceMemory:
 
     def seen(self) -> dict[str, SeenEntry]:
         """
-        The newest entry that was seen, by target.
+        The newest entry that this machine has seen, by target.
         """
         try:
             return {
@@ -68,7 +69,7 @@ class SequenceMemory:
 
     def identity(self) -> str | None:
         """
-        The identity of the store that was seen; None where none was.
+        The identity of the store that this machine has seen; None where it has seen none.
         """
         identity = self._document().get("identity")
         return identity if isinstance(identity, str) else None
@@ -82,7 +83,8 @@ class SequenceMemory:
 
     def add(self, records: Iterable[OperationRecord], identity: str | None = None) -> None:
         """
-        Remember these entries where they are newer than what was seen, and the store's identity.
+        Remember these entries where they are newer than the remembered ones, and the store's
+        identity.
         """
         new = {str(record.target.target): _seen_entry(record) for record in records}
         if not new and identity is None:
@@ -96,7 +98,7 @@ class SequenceMemory:
 
     def replace(self, records: Iterable[OperationRecord], identity: str | None) -> None:
         """
-        Forget what was seen, and take these entries for the newest, and this store for the one.
+        Forget all entries, and remember these as the newest, and this store's identity.
         """
         make_private(self._file.parent)
         with self._locked():
@@ -138,7 +140,7 @@ def _is_known(seen: SeenEntry | None, item: SeenEntry) -> bool:
 
 def _way_on(place: tuple[str, str] | None) -> str:
     """
-    What to do about a store that has gone back; ``place`` is a blueprint whose store it is, and the
+    The hint about a store that has gone back; ``place`` is a blueprint whose store it is, and the
     environment.
     """
     blueprint, environment = place or ("", "")
@@ -196,7 +198,7 @@ class WatchedStore:
 
     def accept(self) -> list[OperationRecord]:
         """
-        Take the store for the truth as it is; its newest entries.
+        Accept the store as it is, and return its newest entries.
         """
         records = self._store.records()
         self._memory.replace(records, self._identity())
@@ -305,7 +307,7 @@ class WatchedStore:
 
     def _check_identity(self) -> None:
         """
-        Hold the store's identity against the one that was seen: one that was made anew knows
+        Compare the store's identity with the one that was seen: a store that was made anew knows
         nothing of what other machines did in the one before.
         """
         seen = self._memory.identity()
@@ -330,8 +332,9 @@ class WatchedStore:
 
     def _check_histories(self, records: Iterable[OperationRecord]) -> None:
         """
-        Hold what others have written since against what was seen: in the same store their entries
-        come after it. In another store, or one that went on after it was put back, they do not.
+        Compare the entries that others have written since with those that were seen: in the same
+        store they come after them. In another store, or one that went on after it was put back,
+        they do not.
         """
         seen = self._memory.seen()
         for record in records:
@@ -403,7 +406,7 @@ def _another_entry(target: Target, seen: SeenEntry) -> str:
 
 def _is_older(record: OperationRecord | None, seen: SeenEntry) -> bool:
     """
-    Whether the newest entry is older than one that was seen, or another one in its place.
+    Whether the newest entry is older than the seen one, or another one in its place.
     """
     if record is None or record.sequence < seen.sequence:
         return True

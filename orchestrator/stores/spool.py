@@ -28,7 +28,7 @@ class DirectorySpool:
 
     def put(self, record: OperationRecord) -> Path:
         """
-        Keep the record durably; returns the file. The same entry again replaces its file.
+        Write the record durably; returns the file. The same entry again replaces its file.
         """
         entry = file_name(record.entry_id)
         try:
@@ -45,7 +45,7 @@ class DirectorySpool:
 
     def pending(self) -> list[OperationRecord]:
         """
-        What waits, oldest first; StoreUnavailable where a file cannot be read.
+        The waiting records, oldest first; StoreUnavailable where a file cannot be read.
         """
         try:
             return [self._read(path) for _, _, path in self._files()]
@@ -54,7 +54,7 @@ class DirectorySpool:
 
     def drop(self, record: OperationRecord) -> None:
         """
-        Forget the entry durably; nothing happens where it does not wait.
+        Remove the entry durably; nothing happens where it does not wait.
         """
         entry = file_name(record.entry_id)
         try:

@@ -162,7 +162,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """
-        Give the file back. A later call opens it again.
+        Close the file. A later call opens it again.
         """
         with self._lock, readable_errors(self._path):
             self._database.close()

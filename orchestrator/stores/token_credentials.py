@@ -34,7 +34,8 @@ def impersonated(
     account: str, delegates: list[str], source: Callable[[], str]
 ) -> Callable[[], GCSCredential]:
     """
-    What gets tokens of a service account of Google's, in the name of whom ``source`` gives a token.
+    A source of tokens of a Google service account, in the name of the identity whose token
+    ``source`` gives.
     """
 
     def current() -> GCSCredential:
@@ -56,8 +57,8 @@ def impersonated(
 
 def google_token(key: str | None) -> Callable[[], str]:
     """
-    What gets a token for the ``key`` or configuration, a file or its text; for what
-    the machine or the person is logged in as without one.
+    A source of tokens for the ``key`` or configuration, a file or its text; without one, for the
+    identity that the machine or the person is logged in as.
 
     StoreUnavailable where Google's library is not installed.
     """
@@ -113,8 +114,8 @@ def federated(
     authority: str, tenant: str, client: str, assertion: Callable[[], str]
 ) -> Callable[[], AzureCredential]:
     """
-    What gets tokens of an application of Azure's for what ``assertion`` gives, which another issuer
-    has signed.
+    A source of tokens of an Azure application in exchange for what ``assertion`` gives, which
+    another issuer has signed.
     """
 
     def current() -> AzureCredential:
@@ -135,7 +136,7 @@ def federated(
 
 def identity_of_job(url: str, token: str) -> Callable[[], str]:
     """
-    What asks the CI service for the identity of the job, for Azure to read.
+    A source of the job's identity, which the CI service signs for Azure.
     """
 
     def current() -> str:
@@ -147,7 +148,7 @@ def identity_of_job(url: str, token: str) -> Callable[[], str]:
 
 def _ask(url: str, body: bytes | None, headers: dict[str, str]) -> dict[str, Any]:
     """
-    The JSON of an answer; StoreUnavailable with what was said where it is a refusal.
+    The JSON of an answer; StoreUnavailable with the server's message where it refuses.
     """
     place = url.partition("?")[0]
     for tries_left in (2, 1, 0):

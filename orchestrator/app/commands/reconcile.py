@@ -251,7 +251,7 @@ def _evidence(
             checks = _checks(runner, prepared, inputs, state, proposal)
     elif record.resources.in_doubt:
         locked = state_lock_error(runner, name)
-    look = StateObservation(
+    observation = StateObservation(
         at=services.clock.now(),
         run_id=runner.session.run_id,
         settling_time=services.limits.settle,
@@ -261,12 +261,12 @@ def _evidence(
         reason=runner.options.reason,
         deleted=proposal.deleted if proposal is not None else (),
     )
-    doubts = open_doubts(record, look)
+    doubts = open_doubts(record, observation)
     if doubts and inputs is not None and not vanished:
         record = DoubtReadback(runner.steps, prepared, record, inputs, state, evidence).ask(doubts)
     if locked is not None:  # what the provider says stays known; nothing is concluded under a lock
         raise _locked(runner, name, locked, record)
-    settled = settle_doubts(record, look)
+    settled = settle_doubts(record, observation)
     return reconciled(
         record,
         state,

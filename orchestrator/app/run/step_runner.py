@@ -248,7 +248,7 @@ class StepRunner:
         InDoubt where a doubt or an unsaved provider state forbids to apply a step.
         """
         self.check_saved(name)  # first: saved, it settles most doubts
-        look = StateObservation(
+        observation = StateObservation(
             at=self.services.clock.now(),
             run_id=self.session.run_id,
             settling_time=self.services.limits.settle,
@@ -258,7 +258,7 @@ class StepRunner:
         )
         options = () if hook_of(name) is None else ("--step", name)
         reconcile = command_line(self.deployment, "reconcile", *options)
-        check_doubts(self.steps.records.get(name), look, reconcile)
+        check_doubts(self.steps.records.get(name), observation, reconcile)
 
     # What is reported
 

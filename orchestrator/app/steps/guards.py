@@ -351,19 +351,24 @@ def check_not_moved(
     )
 
 
-def check_doubts(record: OperationRecord | None, look: StateObservation, reconcile: str) -> None:
+def check_doubts(
+    record: OperationRecord | None, observation: StateObservation, reconcile: str
+) -> None:
     """
     InDoubt where the last mutation left objects that an apply could make twice.
 
-    The look promises a refresh: what only that can answer does not forbid the plan it is part of.
+    The observation promises a refresh: a doubt that only a refresh can answer does not forbid the
+    plan that brings it.
     """
-    doubts = open_doubts(record, look)
+    doubts = open_doubts(record, observation)
     if record is None or not doubts:
         return
     wait = ""
-    if look.refreshed and all(doubt.action in ("update", "delete", "unknown") for doubt in doubts):
-        ages = [(look.at - (d.at or record.updated_at)).total_seconds() for d in doubts]
-        wait = f"; in {max(look.settling_time - min(ages), 0):.0f} s a refresh can tell"
+    if observation.refreshed and all(
+        doubt.action in ("update", "delete", "unknown") for doubt in doubts
+    ):
+        ages = [(observation.at - (d.at or record.updated_at)).total_seconds() for d in doubts]
+        wait = f"; in {max(observation.settling_time - min(ages), 0):.0f} s a refresh can tell"
     raise InDoubt(
         f"{record.target.target}: in doubt: {describe_doubts(doubts)}{wait}",
         hint=f"settle it first: {reconcile}",

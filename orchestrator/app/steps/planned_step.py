@@ -320,7 +320,7 @@ def check_plan(
     check_vanished(plan.target, others, refresh.without(deleted), accepted=accepted)
     if missing_objects == "refused":
         check_missing_objects(plan.target, record, before, destroying=destroying)
-    look = StateObservation(
+    observation = StateObservation(
         at=services.clock.now(),
         run_id=plan.run_id,
         settling_time=services.limits.settle,
@@ -330,7 +330,7 @@ def check_plan(
         reason=accepted,
         deleted=tuple((item.address, item.id) for item in deleted),
     )
-    doubts = open_doubts(record, look)
+    doubts = open_doubts(record, observation)
     if destroying:
         doubts = with_vanished(doubts, missing_from_state(record, before))
     changes = None
@@ -358,8 +358,8 @@ def check_plan(
         before=before,
         shown=shown,
         doubts=doubts,
-        settled=settle_doubts(record, look),
-        deleted=look.deleted,
+        settled=settle_doubts(record, observation),
+        deleted=observation.deleted,
         changed=plan.changed,
         dropped=_dropped(services, plan),
         rewrites_state=rewrites,

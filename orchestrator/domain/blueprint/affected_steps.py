@@ -57,7 +57,7 @@ def changed_parts(before: object, after: object, environment: str) -> ChangedPar
 
 def affected_steps(deployment: Deployment, change: Change) -> Mapping[str, tuple[str, ...]]:
     """
-    The steps that a change touches and all that need them, in order, each with the reasons.
+    The steps that a change touches and their dependents, in order, each with the reasons.
     """
     reasons = {
         name: tuple(dict.fromkeys(_reasons(deployment, step, change)))
@@ -75,7 +75,7 @@ def affected_steps(deployment: Deployment, change: Change) -> Mapping[str, tuple
 
 def _reasons(deployment: Deployment, step: Step, change: Change) -> Iterator[str]:
     """
-    Why a step is touched itself.
+    Why a change touches this step, whatever it needs.
     """
     root = deployment.project_dir
     places = list(module_places(step))
@@ -138,7 +138,7 @@ def _chain(environments: Mapping[object, object], name: object) -> Iterator[obje
 
 def _named(before: object, after: object) -> frozenset[str]:
     """
-    The names of what differs between two maps.
+    The names under which two maps differ.
     """
     old, new = _map(before), _map(after)
     return frozenset(str(name) for name in {*old, *new} if old.get(name) != new.get(name))

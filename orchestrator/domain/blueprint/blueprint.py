@@ -38,14 +38,14 @@ class Variable:
     @property
     def typed(self) -> bool:
         """
-        Whether its type says all of what it is given.
+        Whether the type leaves nothing open (it holds no ``any``).
         """
         return self.type is not None and not re.search(r"\bany\b", self.type)
 
     @property
     def secret(self) -> bool:
         """
-        Whether what it is given is a secret, wherever that comes from.
+        Whether any value of the variable is a secret, wherever it comes from.
         """
         return self.sensitive or self.ephemeral
 
@@ -253,7 +253,7 @@ class Step:
 
     def hook(self, kind: HookKind) -> Hook | None:
         """
-        What it declares of this kind.
+        The hook of this kind that the step declares.
         """
         return self.compensate if kind == "compensate" else self.before_destroy
 
@@ -324,7 +324,7 @@ class BlueprintSummary:
 
     def target(self, step: str) -> Target:
         """
-        The target of one of its steps.
+        The target of a step.
         """
         return Target(self.blueprint, self.environment, step)
 

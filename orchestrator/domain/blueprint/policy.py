@@ -30,7 +30,7 @@ class Policy(Struct, frozen=True):
     @property
     def empty(self) -> bool:
         """
-        Whether it forbids nothing.
+        Whether the policy forbids nothing.
         """
         return self == Policy()
 

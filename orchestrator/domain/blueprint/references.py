@@ -151,7 +151,7 @@ class Template(Struct, frozen=True):
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: type, _handler: Any) -> CoreSchema:
         """
-        In documents a template is what it was made from.
+        Documents hold a template as the value that it was parsed from.
         """
         from pydantic_core import core_schema
 

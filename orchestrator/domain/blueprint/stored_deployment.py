@@ -34,7 +34,8 @@ SCHEMA = "orchestrator.deployment/1"
 
 class _StoredModel(BaseModel):
     """
-    A part of it. An unknown field is an error: to do a part of what was meant would be to guess.
+    A part of a stored deployment. An unknown field is an error: to leave it out would run something
+    else.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)

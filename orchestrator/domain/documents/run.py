@@ -55,7 +55,8 @@ class ConfirmedTarget(JsonModel):
 
 class RetainedTarget(JsonModel):
     """
-    A target that is kept: ``retained`` on purpose, or (None) because something retained needs it.
+    A target that a destroy did not take down: ``retained`` on purpose, or (None) because something
+    retained needs it.
     """
 
     step: Word
@@ -68,7 +69,7 @@ class RetainedTarget(JsonModel):
 
 class RemainingTarget(JsonModel):
     """
-    A target that was to go and is not confirmed gone, with what may be alive of it.
+    A target that was to be destroyed and is not confirmed gone, with what may be alive of it.
     """
 
     step: Word

@@ -109,9 +109,9 @@ def approved_objects(objects: Iterable[PlannedObject], key: bytes) -> tuple[Appr
 
 def not_covered(approved: ApprovedStep, planned: Sequence[PlannedObject], key: bytes) -> list[str]:
     """
-    In what a plan differs from what was approved; empty where it holds the same, or less of it.
+    The differences of a plan from what was approved; empty where it holds the same, or less of it.
 
-    What was unknown may be known by now; what was known must be what it was.
+    A value that was unknown may be known now; a value that was known must be the same.
     """
     by_key = {(item.address, item.action, item.deposed): item for item in approved.objects}
     differences: list[str] = []

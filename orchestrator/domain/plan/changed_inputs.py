@@ -1,5 +1,5 @@
 """
-Which inputs of a step are not what it was applied with.
+Which inputs of a step differ from those that it was applied with.
 """
 
 from __future__ import annotations

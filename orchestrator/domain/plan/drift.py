@@ -39,6 +39,7 @@ def remaining_drift(
 
 def _covers(attribute: str, path: str) -> bool:
     """
-    Whether a path is meant, or lies within one that is; a vanished object has the path "".
+    Whether a rule's attribute covers a path: itself or one below it. A vanished object has the path
+    "".
     """
     return is_like(attribute, path) or path.startswith((f"{attribute}.", f"{attribute}["))

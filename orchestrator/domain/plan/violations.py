@@ -1,5 +1,5 @@
 """
-What a plan would do that a policy forbids.
+The violations of a policy by a plan.
 """
 
 from __future__ import annotations

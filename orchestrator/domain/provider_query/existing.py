@@ -1,8 +1,8 @@
 """
-Before a create: which of the objects to be made the provider has already.
+The question before a create: which of the planned objects the provider has already.
 
-Law: not ours until proven. What was not there just before a create, and is there after it, is ours;
-what was there is not.
+Law: not ours until proven. An object that was absent just before a create and exists after it is
+ours; one that existed before is not.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Digest = Callable[[Json], str]
 
 class ObjectsBefore(Struct, frozen=True):
     """
-    What the provider said of objects before they were created, by address: the ids of those that
-    ``exist``, the questions to which it had no ``absent`` one, and why others are ``unknown``.
+    The provider's answers about objects before their create, by address: the ids of those that
+    ``exist``, the questions that were answered with ``absent``, and why others are ``unknown``.
     """
 
     exist: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class ObjectsBefore(Struct, frozen=True):
 
 def to_be_created(planned: Iterable[PlannedAction]) -> tuple[Doubt, ...]:
     """
-    The objects that a plan creates, in the form in which a provider is asked for any.
+    The objects that a plan creates, as doubts: in the form in which the provider is asked.
     """
     return tuple(
         Doubt(address=item.address, action="create", why="it is to be created")
@@ -53,9 +53,9 @@ def objects_before(
     digest: Digest,
 ) -> ObjectsBefore:
     """
-    What the answers mean. Objects that records or the step's provider state hold, by type and id in
-    ``managed``, are not taken for the one that a search is for; of those that the same plan deletes
-    (``leaving``) nothing is said.
+    The meaning of the answers. A search result that records or the step's provider state manage, by
+    type and id in ``managed``, is another object than the planned one; an object that the same plan
+    deletes (``leaving``) is left out.
     """
     exist: dict[str, tuple[str, ...]] = {}
     absent: dict[str, tuple[str, ...]] = {}
@@ -89,7 +89,7 @@ def objects_before(
 
 def whose(records: Iterable[OperationRecord], kind: str, ids: Collection[str]) -> str:
     """
-    What the records say of objects of this type that exist although they are to be created.
+    Who owns, by the records, the existing objects of this type that a plan would create.
     """
     for record in records:
         target, resources = record.target.target, record.resources

@@ -79,7 +79,7 @@ class ProviderQuery(Struct, frozen=True):
     @property
     def is_empty(self) -> bool:
         """
-        Whether nothing is asked.
+        Whether the query asks for nothing.
         """
         return not (self.imports or self.searches or self.saved)
 

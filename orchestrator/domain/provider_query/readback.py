@@ -50,7 +50,7 @@ def known_objects(
     own: OperationRecord, others: Iterable[OperationRecord], state: PulledState
 ) -> KnownObjects:
     """
-    What records and the step's provider state tell.
+    The objects that records and the step's provider state know.
     """
     doubtful = {doubt.address for doubt in own.resources.in_doubt if doubt.action == "create"}
     managed = {
@@ -209,7 +209,8 @@ def _combined(
     query: DoubtQuery, ways: Sequence[_Conclusion], seconds_left: Callable[[Doubt], float]
 ) -> _Conclusion:
     """
-    What all ways together say: one that found it is believed before one that proves it absent.
+    The conclusion from all ways of asking: a way that found the object outweighs one that proves it
+    absent.
     """
     for verdict in ("exists", "absent"):
         way = next((way for way in ways if way.verdict == verdict), None)

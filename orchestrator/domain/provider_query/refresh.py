@@ -25,7 +25,7 @@ class RefreshResult(Struct, frozen=True):
 
     def without(self, deleted: Collection[StateObject]) -> RefreshResult:
         """
-        The same but for objects that are missing because they were deleted.
+        The result without the objects that are missing because a delete removed them.
         """
         return RefreshResult(
             tuple(item for item in self.missing if item not in deleted),

@@ -60,7 +60,7 @@ class PlannedAction(RecordModel):
     @property
     def imports(self) -> bool:
         """
-        Whether it takes an object into the provider state.
+        Whether the action takes an object into the provider state.
         """
         return self.action == "import" or self.importing is not None
 
@@ -190,7 +190,7 @@ class Doubt(RecordModel):
     @property
     def of_a_delete(self) -> bool:
         """
-        Whether its delete was asked for, and how that ended is not known.
+        Whether the doubt is about a delete that was requested and whose end is not known.
         """
         return self.action == "delete" or (self.action == "forget" and self.saved is not None)
 
@@ -209,7 +209,7 @@ class Doubt(RecordModel):
 
 class SettledDoubt(RecordModel):
     """
-    A doubt that is none any more, and how it was settled: by a person, or by evidence.
+    A doubt that was settled, and how: by a person, or by evidence.
     """
 
     doubt: Doubt
@@ -224,8 +224,8 @@ ReleaseReason = Literal["forgotten", "vanished"]
 
 class ReleasedObject(RecordModel):
     """
-    An object that we no longer manage and that nobody has proven gone: one that a plan forgot, or
-    that its refresh did not find, in the run ``run_id``.
+    An object that is no longer managed and not proven gone: a plan forgot it, or its refresh did
+    not find it, in the run ``run_id``.
     """
 
     address: Word
@@ -268,7 +268,7 @@ class Resources(RecordModel):
     @property
     def still_released(self) -> tuple[ReleasedObject, ...]:
         """
-        What was released and has not been taken back since.
+        The released objects that have not been taken back since.
         """
         managed = {(ref.type, ref.id) for ref in self.inventory}
         return tuple(item for item in self.released if (item.type, item.id) not in managed)

@@ -318,7 +318,7 @@ class OperationRecord(RecordModel):
     @property
     def live_objects(self) -> tuple[ObjectRef, ...]:
         """
-        What of the inventory may be alive.
+        The objects of the inventory that may be alive.
         """
         deleted = self.deleted_in_state
         return tuple(ref for ref in self.resources.inventory if ref not in deleted)

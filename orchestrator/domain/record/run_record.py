@@ -171,7 +171,7 @@ class Claim(RecordModel):
 
     def may_share(self, other: Claim) -> bool:
         """
-        Whether its run may work beside the one of a claim that is held.
+        Whether the claim's run may work beside the run of the ``other`` claim.
         """
         mine = (self.request_token, self.command)
         same = self.request_token is not None and mine == (other.request_token, other.command)
@@ -179,8 +179,8 @@ class Claim(RecordModel):
 
     def without(self, run_id: str) -> Claim | None:
         """
-        What is left of it where a run gives it up; None where that was all. Its run is another one
-        than before, if any is left to be it: a store replaces the claim of the same run unasked.
+        The claim after a run gives it up; None where no other run holds it. The first remaining
+        holder becomes its run: a store replaces the claim of the same run unasked.
         """
         holders = sorted(
             (item for item in self.holders if item.run_id != run_id), key=self._is_first
@@ -237,15 +237,15 @@ class Lease(RecordModel):
     @property
     def targets(self) -> tuple[str, ...]:
         """
-        The targets of which it tells anything.
+        The targets that the lease names.
         """
         names = (item.target for item in (*self.completed, *self.in_flight))
         return tuple(dict.fromkeys((*self.more_completed, *names)))
 
     def of(self, target: str, sequence: int | None = None) -> Lease:
         """
-        The same with only what it tells of one target, and of one mutation where the ``sequence``
-        of its marker is given.
+        The lease with only what concerns one target, and one mutation where the ``sequence`` of its
+        marker is given.
         """
 
         def is_of_target(item: InFlight) -> bool:

@@ -163,7 +163,7 @@ class RecoveryContext(Struct, frozen=True):
     @property
     def is_hook_target(self) -> bool:
         """
-        Whether it is the module of a hook: only `reconcile` and `destroy` take it as a step.
+        Whether the step is the module of a hook: only `reconcile` and `destroy` take it as a step.
         """
         return hook_of(self.step) is not None
 
@@ -198,7 +198,7 @@ class RecoveryContext(Struct, frozen=True):
     @property
     def has_more_to_destroy(self) -> bool:
         """
-        Whether a destroy has anything to do: not about what has left the provider state alone.
+        Whether a destroy has anything to do beside objects that only left the provider state.
         """
         if self.record is None or self.facts.condition is not None:
             return True

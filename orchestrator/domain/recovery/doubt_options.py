@@ -13,8 +13,8 @@ from orchestrator.domain.recovery.command_line import adoption_options
 
 def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
     """
-    What a person may say of objects that evidence does not settle: options of ``reconcile``, and
-    what for.
+    The options of ``reconcile`` by which a person settles objects that evidence does not, each with
+    its purpose.
     """
     newest = {doubt.address: doubt for doubt in doubts}.values()
     adopt = adoption_options(newest)

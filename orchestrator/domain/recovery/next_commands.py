@@ -71,7 +71,7 @@ class StepAdvice(Struct, frozen=True):
     @property
     def is_well(self) -> bool:
         """
-        Whether nothing needs to be done about it.
+        Whether the step needs nothing.
         """
         return self.context.status is Status.OK and self.recommended is None
 
@@ -156,8 +156,8 @@ def after_run(
     alive: Sequence[StepAdvice] = (),
 ) -> tuple[NextCommand, ...]:
     """
-    What helps after a run: ``unfinished`` are its steps that are not well, ``alive`` those of which
-    objects exist.
+    The next commands after a run: ``unfinished`` are its steps that are not well, ``alive`` those
+    of which objects exist.
     """
     # What keeps all else from being taken comes first; then what a person has to look at; then
     # the command that ended, only where it would not be refused again.
@@ -193,7 +193,8 @@ def _waiting(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextC
 
 def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
     """
-    What evidence can settle: with what the provider has, or a step at a time; else all at once.
+    The commands that settle what evidence can settle: by adoption, or a step at a time; else all at
+    once.
     """
     plain = []
     for item in steps:
@@ -215,7 +216,7 @@ def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[Next
 
 def _has_been_asked(item: StepAdvice) -> bool:
     """
-    Whether all evidence on its doubts is in, so that another `reconcile` tells nothing new.
+    Whether all evidence on its doubts is in, so that another `reconcile` would bring nothing new.
     """
     exists = any(d.readback and d.readback.verdict == "exists" for d in item.context.doubts)
     return bool(item.context.doubts) and (exists or not item.context.facts.settling)
@@ -256,7 +257,7 @@ def _recommended(item: StepAdvice) -> NextCommand:
 
 def _by_hand(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
     """
-    What a person settles that evidence cannot.
+    The commands by which a person settles what evidence cannot.
     """
     for item in steps:
         is_reconciled = ended.verb == "reconcile" and _has_been_asked(item)
@@ -302,7 +303,7 @@ def _says_missing(options: Sequence[str]) -> bool:
 
 def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
     """
-    What is recommended and is another command than the one that ended.
+    The recommended commands other than the one that ended.
     """
     if any(item.advice.situation is Situation.TARGETED for item in steps):
         yield NextCommand(command=ended.other("apply"), why="apply what was left out")
@@ -337,7 +338,7 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
 
 def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
     """
-    The command that ended, unless it would be refused as it stands.
+    The command that ended, once more, unless it would be refused as it stands.
     """
     remedy = _REMEDY_OF.get(ended.verb)
     if remedy is None or ended.verb in ("verify", "compensate") or not steps:
@@ -388,7 +389,7 @@ def _taking_down(
 
 def _once(words: Iterable[str]) -> tuple[str, ...]:
     """
-    Options with their values, each once.
+    The options with their values, without repetition.
     """
     pairs = list(words)
     options = dict(zip(pairs[::2], pairs[1::2], strict=True))
@@ -397,7 +398,7 @@ def _once(words: Iterable[str]) -> tuple[str, ...]:
 
 def about_unrecorded(blueprint: BlueprintAddress) -> Iterator[NextCommand]:
     """
-    What tells whether anything of a blueprint exists of which nothing is recorded here.
+    The command that shows whether anything of a blueprint exists of which nothing is recorded here.
     """
     yield NextCommand(
         command=command_line(blueprint, "plan"),
@@ -413,7 +414,8 @@ def about_unadopted(
     blueprint: BlueprintAddress, steps: Iterable[StepAdvice]
 ) -> Iterator[NextCommand]:
     """
-    How to take under records what was found in the provider states of steps without a record.
+    The command that takes under records the objects in the provider states of steps without a
+    record.
     """
     names = [item.step for item in steps if item.advice.situation is Situation.UNADOPTED]
     if names:
@@ -428,8 +430,8 @@ def after_children(
     blueprint: BlueprintAddress, order: Iterable[str], records: Mapping[str, OperationRecord]
 ) -> Iterator[NextCommand]:
     """
-    How to finish the destroy of steps that are recorded as alive although the parent that they
-    lived in is gone. Those that left the blueprint go with the orphans.
+    The command that finishes the destroy of steps that are recorded as alive although the parent
+    that they lived in is gone. Steps that left the blueprint go with the orphans.
     """
     children = []
     for step in order:
@@ -459,8 +461,8 @@ def about_orphans(
     blueprint: BlueprintAddress, orphaned: Collection[str], records: Mapping[str, OperationRecord]
 ) -> Iterator[NextCommand]:
     """
-    What is to be done about the targets that left the blueprint. Nothing where a version of the
-    tool applied one that kept no deployment: all would be refused.
+    The commands for the targets that left the blueprint; none where a version of the tool applied
+    one without storing its deployment: all would be refused.
     """
     alive = [r for _, r in sorted(records.items()) if str(r.target.target) in orphaned]
     steps = [record for record in alive if step_of(record.target.step) == record.target.step]

@@ -1,8 +1,8 @@
 """
-Absence: what a provider says of the objects that a destroy removed, and what that adds up to.
+Absence: the provider's answers about the objects that a destroy removed, and their sum.
 
-A delete request is not absence: an object is gone once the provider configuration that
-managed it was asked for it and did not find it. What cannot be told is not gone.
+A delete request is not absence: an object is gone once the provider configuration that managed it
+was asked for it and did not find it. An object without an answer is not gone.
 """
 
 from __future__ import annotations
@@ -59,16 +59,16 @@ def absence_method(
     requested: AbsenceMethod | None, declared: AbsenceMethod | None, record: OperationRecord | None
 ) -> AbsenceMethod:
     """
-    How absence is to be confirmed: as the command says, else the blueprint, else as the record says
-    that it was declared when the target was applied.
+    How absence is to be confirmed: by the command's option, else by the blueprint, else by what the
+    record says was declared when the target was applied.
     """
     return requested or declared or (record.verify_absence if record else None) or "provider"
 
 
 class AbsenceFinding(Struct, frozen=True):
     """
-    What is known of the absence of one object, and ``why`` it is no more. ``saved`` is the provider
-    state that knows it.
+    The answer about the absence of one object, and ``why`` it is no more than that. ``saved`` is
+    the provider state that knows the object.
     """
 
     ref: ObjectRef
@@ -118,8 +118,8 @@ def update_doubts(
     doubts: Sequence[Doubt], findings: Collection[AbsenceFinding], *, run_id: str, at: datetime
 ) -> tuple[tuple[Doubt, ...], tuple[SettledDoubt, ...]]:
     """
-    The doubts with what was found in their place, and those that are none any more: what was found
-    of an object also answers how its delete ended.
+    The doubts, with the findings in place of those that they answer, and the doubts that the
+    findings settle: a finding about an object also answers how its delete ended.
     """
     keys = {item.key for item in findings}
     leaving = [d for d in doubts if d.action in ("delete", "forget")]
@@ -173,7 +173,7 @@ def absence(
     earlier: Absence | None = None,
 ) -> Absence:
     """
-    What the provider's answers add up to, with what was known ``earlier`` to be gone; ``remaining``
+    The sum of the provider's answers and of what was known ``earlier`` to be gone; ``remaining``
     are objects that provider state still holds.
     """
     keys = {item.key for item in findings}
@@ -210,8 +210,8 @@ def absence_with_forgotten(
     earlier: Absence | None, settled: Iterable[SettledDoubt], at: datetime
 ) -> Absence | None:
     """
-    What was known ``earlier`` with the objects that a person has forgotten told as such: nobody
-    but they say that these are gone.
+    The ``earlier`` absence with the objects that a person has forgotten: only that person says that
+    these are gone.
     """
     doubts = {(s.doubt.address, s.doubt.id): s for s in settled if s.how == "forgotten"}
     if not doubts:
@@ -233,7 +233,7 @@ def absence_with_forgotten(
 
 def describe_remaining(findings: Iterable[AbsenceFinding]) -> str:
     """
-    What the provider still has, with ids; empty for nothing.
+    The objects that the provider still has, with ids; empty for none.
     """
     return ", ".join(
         f"{item.ref.name} ({item.ref.id})" if item.ref.id else item.ref.name
@@ -247,7 +247,7 @@ def unconfirmed_objects(
 ) -> tuple[ObjectRef, ...]:
     """
     The objects of a record that left the provider state and that nobody has confirmed to be gone:
-    the record must not lose sight of them.
+    the record keeps them.
     """
     keys = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "forget"}
     inventory = record.resources.inventory if record else ()

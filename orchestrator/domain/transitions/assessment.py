@@ -43,8 +43,9 @@ def not_deleted(
     inventory: Sequence[ObjectRef], journal: Journal, *, ended_well: bool
 ) -> tuple[ObjectRef, ...]:
     """
-    What a destroy has left of ``inventory`` as far as its journal tells, where provider state is
-    not to be had. Of two objects at one address it does not tell which is gone, unless all are.
+    The objects of ``inventory`` that a destroy did not delete by its journal, for when the provider
+    state cannot be read. The journal does not tell two objects at one address apart: both stay,
+    unless all were deleted.
     """
     addresses = [ref.address for ref in inventory]
     return tuple(
@@ -166,7 +167,7 @@ class _Assessment:
 
     def _done(self, item: PlannedAction, part: Action) -> bool:
         """
-        Whether it is known to have happened: the provider state outranks the journal.
+        Whether the action is known to have happened: the provider state outranks the journal.
         """
         address = item.address
         reported = (address, part) in self.journal.completed
@@ -242,8 +243,8 @@ class _Assessment:
 
     def _doubt_left(self, item: PlannedAction) -> None:
         """
-        An object that was to be updated, or changed in an unknown way, and has left the provider
-        state is alive, for all we know.
+        An object planned for an update (or an unknown action) but missing from state may still
+        exist.
         """
         address = item.address
         if item.action not in ("update", "unknown") or self.state is None:

@@ -295,8 +295,8 @@ def _merged_outputs(
 
 def _carried_doubts(doubts: Sequence[Doubt], resources: Resources) -> list[Doubt]:
     """
-    The doubts from before that this mutation did not settle: its own deletes and updates do, for
-    objects that provider state held; nothing but evidence or a person settles the others.
+    The doubts from before that this mutation did not settle: its own deletes and updates settle
+    doubts about objects in the provider state; the others need evidence or a person.
     """
     present = {ref.address for ref in resources.inventory}
     done = set(resources.deleted) | set(resources.updated) | set(resources.replaced)

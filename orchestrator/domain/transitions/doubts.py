@@ -42,25 +42,25 @@ class StateObservation(Struct, frozen=True):
     deleted: Collection[ObjectKey] = ()
 
 
-def open_doubts(record: OperationRecord | None, look: StateObservation) -> tuple[Doubt, ...]:
+def open_doubts(record: OperationRecord | None, observation: StateObservation) -> tuple[Doubt, ...]:
     """
-    The doubts that the look does not answer.
+    The doubts that the observation does not answer.
     """
     doubts = record.resources.in_doubt if record else ()
-    return tuple(d for d in doubts if record and _settlement(d, record, look) is None)
+    return tuple(d for d in doubts if record and _settlement(d, record, observation) is None)
 
 
 def settle_doubts(
-    record: OperationRecord | None, look: StateObservation
+    record: OperationRecord | None, observation: StateObservation
 ) -> tuple[SettledDoubt, ...]:
     """
-    The doubts that the look answers, and how.
+    The doubts that the observation answers, and how.
 
     A create is answered by a state that holds an object at its address which it did not hold
-    before, and by a readback that proves it absent; one that left the state by the same object; an
-    update or delete by a refresh of what the state holds, once nothing can be under way any more.
-    What an earlier delete has removed counts as a doubt about that delete, also where it had ended
-    in an error.
+    before, and by a readback that proves it absent; an object that left the state by the same
+    object; an update or delete by a refresh of what the state holds, once nothing can be under way
+    any more. An object that an earlier delete has removed counts as a doubt about that delete, also
+    where the delete had ended in an error.
     """
     if record is None:
         return ()
@@ -69,38 +69,46 @@ def settle_doubts(
     keys = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "delete"}
     failed = (
         Doubt(address=address, action="delete", id=id_, why="its delete had ended in an error")
-        for address, id_ in look.deleted
+        for address, id_ in observation.deleted
         if (address, id_) not in keys
     )
     for doubt in (*doubts, *failed):
-        how = _settlement(doubt, record, look)
+        how = _settlement(doubt, record, observation)
         if how is None:
             continue
-        reason = look.reason if how in ("forgotten", "accepted") else None
+        reason = observation.reason if how in ("forgotten", "accepted") else None
         settled.append(
-            SettledDoubt(doubt=doubt, how=how, reason=reason, run_id=look.run_id, at=look.at)
+            SettledDoubt(
+                doubt=doubt, how=how, reason=reason, run_id=observation.run_id, at=observation.at
+            )
         )
     return tuple(settled)
 
 
-def _settlement(doubt: Doubt, record: OperationRecord, look: StateObservation) -> Settlement | None:
+def _settlement(
+    doubt: Doubt, record: OperationRecord, observation: StateObservation
+) -> Settlement | None:
     """
-    How the look answers a doubt of the record; None where it does not.
+    How the observation answers a doubt of the record; None where it does not.
     """
-    if doubt.address in look.forgotten:
+    if doubt.address in observation.forgotten:
         return "forgotten"
-    if doubt.action == "delete" and (doubt.address, doubt.id) in look.deleted:
+    if doubt.action == "delete" and (doubt.address, doubt.id) in observation.deleted:
         return "gone"
-    if doubt.action == "forget" and doubt.saved is not None and look.accepted:
+    if doubt.action == "forget" and doubt.saved is not None and observation.accepted:
         return "accepted"
-    object_id = look.ids.get(doubt.address)
+    object_id = observation.ids.get(doubt.address)
     adopted = any(item.address == doubt.address and item.id == object_id for item in record.adopted)
-    if doubt.address in look.ids and not adopted and _is_object_in_doubt(doubt, record, object_id):
+    if (
+        doubt.address in observation.ids
+        and not adopted
+        and _is_object_in_doubt(doubt, record, object_id)
+    ):
         return "in_state"
     if (
-        (doubt.action in ("update", "delete") or _is_held_unknown(doubt, look))
-        and look.refreshed
-        and is_past_settling_time(doubt, record, look)
+        (doubt.action in ("update", "delete") or _is_unknown_action_in_state(doubt, observation))
+        and observation.refreshed
+        and is_past_settling_time(doubt, record, observation)
     ):
         return "refreshed"
     if doubt.readback is not None and doubt.readback.verdict == "absent":
@@ -108,8 +116,8 @@ def _settlement(doubt: Doubt, record: OperationRecord, look: StateObservation) -
     return None
 
 
-def _is_held_unknown(doubt: Doubt, look: StateObservation) -> bool:
-    return doubt.action == "unknown" and doubt.address in look.ids
+def _is_unknown_action_in_state(doubt: Doubt, observation: StateObservation) -> bool:
+    return doubt.action == "unknown" and doubt.address in observation.ids
 
 
 def _is_object_in_doubt(doubt: Doubt, record: OperationRecord, object_id: str | None) -> bool:
@@ -130,11 +138,13 @@ def _is_object_in_doubt(doubt: Doubt, record: OperationRecord, object_id: str | 
     return not before or (object_id is not None and object_id not in before)
 
 
-def is_past_settling_time(doubt: Doubt, record: OperationRecord, look: StateObservation) -> bool:
+def is_past_settling_time(
+    doubt: Doubt, record: OperationRecord, observation: StateObservation
+) -> bool:
     """
     Whether nothing of the call that left the doubt can be under way any more.
     """
-    return settling_seconds_left(doubt, record, look.at, look.settling_time) <= 0
+    return settling_seconds_left(doubt, record, observation.at, observation.settling_time) <= 0
 
 
 def settling_seconds_left(
@@ -218,7 +228,7 @@ def with_vanished(doubts: Sequence[Doubt], vanished: Iterable[ObjectRef]) -> tup
 
 def vanished_doubts(vanished: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
     """
-    What has left the provider state without a destroy: nobody may call it gone.
+    The doubts about objects that left the provider state without a destroy: they may still exist.
     """
     return tuple(
         Doubt(

@@ -50,7 +50,8 @@ def lost_objects(record: OperationRecord, state: PulledState) -> LostObjects:
 
 def _created(record: OperationRecord, state: PulledState) -> list[ObjectRef]:
     """
-    What a create in doubt made: it returned an id, and the inventory does not hold the object.
+    The objects that creates in doubt made: a create returned an id, and the inventory does not hold
+    the object.
     """
     recorded = {(ref.address, ref.id) for ref in record.resources.inventory}
     in_state = {(item.type, item.id) for item in state.objects}

@@ -1,6 +1,6 @@
 """
-What evidence says of a target without a mutation: after an empty plan, an empty provider state, or
-what reconcile gathered.
+Entries from evidence without a mutation: after an empty plan, an empty provider state, or what
+reconcile gathered.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def not_taken_back(
     before: OperationRecord, obstacles: Mapping[ObjectRef, str], stamp: EntryStamp
 ) -> OperationRecord:
     """
-    The entry that says of objects which have left the provider state, and stay in doubt, why no
-    import brings them back.
+    The entry with the reasons for which no import brings back objects that left the provider state;
+    they stay in doubt.
     """
     doubts = {(doubt.address, doubt.id): doubt for doubt in before.resources.in_doubt}
     old_keys = set(doubts)
@@ -139,9 +139,10 @@ def not_taken_back(
 
 def objects_of_last_life(entries: Sequence[OperationRecord]) -> tuple[ObjectRef, ...]:
     """
-    What a target that is gone had since it was last made; ``entries`` are its newest first.
+    The objects that a destroyed target had since it was last created; ``entries`` come newest
+    first.
 
-    By address the newest object, for it is the one that a destroy removed.
+    Of several objects at one address the newest: a destroy removed that one.
     """
     objects: dict[tuple[str, str | None], ObjectRef] = {}
     alive = False
@@ -160,7 +161,7 @@ def found_again(
     before: OperationRecord, objects: Mapping[ObjectRef, Readback], stamp: EntryStamp
 ) -> OperationRecord:
     """
-    The entry of a target that is recorded as gone and of which the provider has these objects:
+    The entry of a target that is recorded as gone although the provider has these objects:
     ``error``, with each of them in doubt.
     """
     doubts = tuple(
@@ -212,8 +213,8 @@ def _doubted(record: OperationRecord, stamp: EntryStamp) -> OperationRecord:
 
 def _without_saved_file(record: OperationRecord) -> OperationRecord:
     """
-    The record, if its error names a file with a provider state, with an error that does not: the
-    file has been pushed or put aside.
+    The record with its error about a provider state saved to a file replaced: the file has been
+    pushed or put aside.
     """
     if record.error is None or record.error.code != "errored_state":
         return record
@@ -281,7 +282,7 @@ def _with_findings(
 
 def deleted_before(record: OperationRecord | None) -> bool:
     """
-    Whether a destroy of ours that failed in the end had deleted what it got at.
+    Whether a failed destroy of ours had deleted any objects.
     """
     return (
         record is not None and record.failed_command == "destroy" and bool(record.resources.deleted)
@@ -307,7 +308,7 @@ def unconfirmed_reason(
 
 def unconfirmed_text(doubts: Sequence[Doubt]) -> str:
     """
-    What is not confirmed gone, in a few words: each object with its own reason.
+    The objects that are not confirmed gone, each with its own reason.
     """
     by_reason: dict[str, list[str]] = {}
     for doubt in doubts:

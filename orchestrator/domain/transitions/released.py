@@ -29,8 +29,8 @@ def released_objects(
     marker: OperationRecord, state: PulledState | None, resources: Resources, at: datetime
 ) -> tuple[ReleasedObject, ...]:
     """
-    What the mutation of ``marker`` let go: objects of its inventory that ``state`` no longer holds
-    and that neither it nor an earlier delete has removed, and that is not in doubt.
+    The objects that the mutation of ``marker`` released: its inventory without what ``state`` still
+    holds, without what it or an earlier delete removed, and without what is in doubt.
     """
     if state is None:
         return ()
@@ -76,7 +76,7 @@ def released_object(
 
 def with_released(resources: Resources, earlier: Resources) -> Resources:
     """
-    The resources of a next entry with all that was released before.
+    The resources of the next entry with all objects that were released before.
     """
     keys = {(item.type, item.id, item.address) for item in resources.released}
     others = tuple(

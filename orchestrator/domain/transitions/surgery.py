@@ -83,9 +83,9 @@ def _provider_state_now(
     marker: OperationRecord, before: OperationRecord, state: PulledState, stamp: EntryStamp
 ) -> EntryChanges:
     """
-    What the provider state holds now. An object that surgery took out of it lives on: it stays in
-    the inventory, in doubt, until a person says what became of it. One that was not proven to be
-    ours is let go: that it is to be left alone is what taking it out says.
+    The changes that put the provider state as it is now into the record. An object that surgery
+    took out of it lives on: it stays in the inventory, in doubt, until a person says what became of
+    it.
     """
     adopted = unproven_imports(marker, before, state)
     imported = imported_addresses(marker)
@@ -194,7 +194,7 @@ def _wrong_object(
 
 def _state_changed(marker: OperationRecord, state: PulledState) -> bool:
     """
-    Whether the provider state is another than when the marker was written.
+    Whether the provider state differs from that of when the marker was written.
     """
     bound = marker.provider_state
     recorded = (bound.lineage, bound.serial) if bound else (None, None)
@@ -218,11 +218,11 @@ def _settled_by_surgery(
         if address not in unproven
         and (object_id is None or managing_address(state, address, object_id) is None)
     }
-    look = StateObservation(
+    observation = StateObservation(
         at=marker.updated_at, run_id=marker.run_id, settling_time=0.0, ids=sound
     )
     imported = imported_addresses(marker)
     return tuple(
         item.model_copy(update={"how": "adopted"}) if item.doubt.address in imported else item
-        for item in settle_doubts(before, look)
+        for item in settle_doubts(before, observation)
     )

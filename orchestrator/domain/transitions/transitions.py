@@ -227,7 +227,8 @@ def gone(
     destroyed: bool,
 ) -> OperationRecord:
     """
-    Absence is confirmed: ``destroyed`` where a destroy of ours did it, else ``absent``.
+    The entry of a target whose absence is confirmed: ``destroyed`` where a destroy of ours did it,
+    else ``absent``.
     """
     trigger = Trigger.GONE if destroyed else Trigger.MISSING
     return next_entry(previous, stamp, trigger, {**evidence, **_CLEARED, "absence": absence})
@@ -323,7 +324,8 @@ def checked(
     before: OperationRecord, verification: Verification, stamp: EntryStamp
 ) -> OperationRecord:
     """
-    The verdict of checks that ran by themselves: ``ok`` or ``error``; what is retained stays so.
+    The entry after checks that ran without a mutation: ``ok`` or ``error``; a retained target stays
+    retained.
     """
     changes: EntryChanges = {"verification": verification}
     if before.status is Status.RETAINED:
@@ -336,7 +338,7 @@ def checked(
 
 def observed(before: OperationRecord, evidence: EntryChanges, stamp: EntryStamp) -> OperationRecord:
     """
-    Evidence was taken down that settles nothing.
+    The entry with evidence that settles nothing.
     """
     return next_entry(before, stamp, Trigger.OBSERVE, evidence)
 
@@ -345,7 +347,7 @@ def unconfirmed(
     before: OperationRecord, fault: Fault, stamp: EntryStamp, *, command: Command
 ) -> OperationRecord:
     """
-    Without a mutation objects turned out to be in doubt: ``error``.
+    The entry of a target whose objects turned out to be in doubt without a mutation: ``error``.
     """
     return next_entry(before, stamp, Trigger.UNCONFIRMED, with_fault(command, fault))
 
@@ -359,8 +361,8 @@ def retained(
     declared: bool = False,
 ) -> OperationRecord:
     """
-    Somebody wants it kept, or the blueprint has ``declared`` it. That it is said again changes the
-    reason, not what it was before.
+    The entry of a target that a person retains, or that the blueprint has ``declared`` retained.
+    Retaining it again changes the reason, not the status to go back to.
     """
     was = before.retained.was if before.retained else before.status
     changes: EntryChanges = {
@@ -372,7 +374,7 @@ def retained(
 
 def released(before: OperationRecord, stamp: EntryStamp, *, run_id: str) -> OperationRecord:
     """
-    It is retained no more.
+    The entry of a target that is no longer retained.
     """
     let_go: EntryChanges = {"retained": None, "retained_as_declared": False}
     return next_entry(before, stamp, Trigger.RELEASE, {**let_go, **in_run(run_id)})

@@ -1,5 +1,5 @@
 """
-What of a module can be composed with others into one root, and their lock files as one.
+Which modules can be composed with others into one root, and their lock files merged into one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ _HEADER = "# Made of the lock files of the steps.\n\n"
 
 def not_composable(snapshot: Snapshot) -> str:
     """
-    Why a module cannot be called by another one without planning something else; "" where it can.
+    The reason why a module cannot be called by another one without changing its plan; "" where it
+    can.
     """
     if any(variable.ephemeral for variable in snapshot.variables.values()):
         return "it has ephemeral variables"
@@ -56,8 +57,8 @@ def not_composable(snapshot: Snapshot) -> str:
 
 def merged_lock_files(lock_files: Mapping[str, bytes]) -> tuple[bytes, frozenset[str]]:
     """
-    One lock file of all, and the steps whose own chooses another version of a provider than one
-    before it: these are not in it.
+    One lock file for all, and the steps left out of it: a step whose lock file chooses another
+    version of a provider than one before it.
     """
     blocks: dict[str, tuple[str, str]] = {}
     others = set()

@@ -1,5 +1,6 @@
 """
-Which files of a module never leave it: state, plans, variable values, caches, editors' leavings.
+The files of a module that no snapshot holds: state, plans, variable values, caches, editors'
+leavings.
 """
 
 from __future__ import annotations

@@ -161,7 +161,8 @@ class Layout:
 
     def _refuse_strangers(self, marks: Mapping[str, Json]) -> None:
         """
-        A file that the engine would load although it is not of the module changes what is applied.
+        Invalid where a file that is not of the module would be loaded by the engine: it would
+        change what is applied.
         """
         strangers = [
             path
@@ -190,7 +191,8 @@ class Layout:
 
     def init_digest(self, wanted: Json) -> str:
         """
-        By which one init is told from another: what is wanted, and the lock file as it is.
+        The digest that tells one init from another: the wanted configuration, and the lock file as
+        it is.
         """
         try:
             lock = read_regular(self.directory / LOCK_FILE)
@@ -230,7 +232,8 @@ class Layout:
 
     def _drop_damaged_backend(self) -> None:
         """
-        What init noted of the backend and nobody can read any more: with it init itself would fail.
+        Remove the backend configuration that init noted where nobody can read it any more: init
+        itself would fail with it.
         """
         noted = self.directory / ".terraform/terraform.tfstate"
         try:
@@ -287,7 +290,7 @@ class Layout:
 
     def _mark(self, path: str) -> list[int] | None:
         """
-        By which a changed file is noticed: its size, time in ns and mode.
+        The mark by which a changed file is noticed: its size, time in ns and mode.
         """
         try:
             info = os.lstat(self._top / path)
