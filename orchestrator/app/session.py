@@ -280,13 +280,13 @@ class Session:
         """
         services = self.services
         current: Claim | None = None
-        wanted, announced = self._claim, False
-        while (current := services.store.take_claim(wanted, replaces=current)) is not None:
-            wanted = self._claim
+        own, announced = self._claim, False
+        while (current := services.store.take_claim(own, replaces=current)) is not None:
+            own = self._claim
             gone = [item for item in current.holders if self._may_replace(item, takeover)]
             remaining = [item for item in current.holders if item not in gone]
-            if all(map(wanted.may_share, remaining)):
-                wanted = wanted.model_copy(update={"others": tuple(remaining)})
+            if all(map(own.may_share, remaining)):
+                own = own.model_copy(update={"others": tuple(remaining)})
                 self.takes_over_from += [item.run_id for item in gone]
                 unproven = any(self._may_live(item) for item in gone)
                 self.replaced = current if unproven else None

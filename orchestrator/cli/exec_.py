@@ -51,21 +51,21 @@ def command(call: RunCall, /, *, words: tuple[str, ...]) -> int:
     from orchestrator.errors import Usage
     from orchestrator.loading.inputs import InputPolicy
 
-    wanted = EngineCommand.parse(words)
-    if wanted.takes_variables and call.options.inputs_given:
+    engine_command = EngineCommand.parse(words)
+    if engine_command.takes_variables and call.options.inputs_given:
         raise Usage(
             "the command works with the inputs that are recorded, not with -i or --input-file",
             hint="`orchestrator plan` and `apply` take them",
         )
-    if wanted.mutates:
+    if engine_command.mutates:
         request = ExecRequest(options=replace(call.options, jobs=1), words=words)
         return load_and_run(call, request, execute, need=InputPolicy.AVAILABLE)
     if call.options.at is not None:
         raise Usage("--at is for what may change provider state, and this only reads")
-    return _look(call, wanted)
+    return _look(call, engine_command)
 
 
-def _look(call: RunCall, wanted: EngineCommand) -> int:
+def _look(call: RunCall, engine_command: EngineCommand) -> int:
     from orchestrator.app.commands.exec_ import look
     from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy
@@ -79,7 +79,7 @@ def _look(call: RunCall, wanted: EngineCommand) -> int:
             services,
             deployment,
             step,
-            wanted,
+            engine_command,
             say=partial(click.echo, file=sys.stdout),
             say_error=partial(click.echo, err=True),
         )

@@ -33,13 +33,13 @@ def command(invocation: Invocation, target: str, verbose: bool, as_json: bool) -
     from orchestrator.views.runs import history_text
 
     try:
-        wanted = Target.parse(target)
+        parsed = Target.parse(target)
     except ValueError as exc:
         raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
     project = invocation.project()
-    summary = summary_of_target(project, wanted)
+    summary = summary_of_target(project, parsed)
     with composition.open_read_context(project, summary.operations if summary else None) as reader:
-        document = history_of(reader, wanted)
+        document = history_of(reader, parsed)
     shown = paper(sys.stdout, verbose=verbose)
     click.echo(document.to_json() if as_json else history_text(document, shown))
     return 0

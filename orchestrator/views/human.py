@@ -244,8 +244,8 @@ class HumanView:
         page.line(
             (event.status, STATUS_STYLE[event.status]), f"{took}: {outcome_text(event.result)}"
         )
-        done = event.status not in (StepStatus.ERROR, StepStatus.RUNNING)
-        for key in [key for key in self._under_way if done and key[0] == event.step]:
+        is_over = event.status not in (StepStatus.ERROR, StepStatus.RUNNING)
+        for key in [key for key in self._under_way if is_over and key[0] == event.step]:
             del self._under_way[key]
 
     def _signal(self, page: Page, event: SignalSeen) -> None:

@@ -179,27 +179,27 @@ def outcome_text(step: StepRun) -> str:
     A step's outcome in one line, without its status.
     """
     tried = f"{step.attempts} attempts" if step.attempts > 1 else None
-    done = ", ".join(filter(None, (counts_text(step), tried)))
+    changes = ", ".join(filter(None, (counts_text(step), tried)))
     match step.status:
         case StepStatus.PENDING:
             return pending_text(step.blocked_by, step.reason)
         case StepStatus.ERROR:
-            words = fault_text(step.error) if step.error else step.last_error or "no reason known"
+            error = fault_text(step.error) if step.error else step.last_error or "no reason known"
             unfinished = step.error.summary if step.error and step.error.code in AS_ASKED else None
-            return _join(words, done, unfinished, step.reason)
+            return _join(error, changes, unfinished, step.reason)
         case StepStatus.RUNNING:
-            return _join("no outcome recorded", done, step.reason)
+            return _join("no outcome recorded", changes, step.reason)
         case StepStatus.OK:
             checks = step.verification
             verified = "" if checks is None else _VERIFIED[checks.verdict]
-            return _join(done or ("" if step.reason else "no changes"), step.reason, verified)
+            return _join(changes or ("" if step.reason else "no changes"), step.reason, verified)
         case StepStatus.DESTROYED | StepStatus.ABSENT:
             absence = step.absence
             gone = f"absence {absence.verdict} ({absence_text(absence)})" if absence else ""
-            return _join(done, gone, step.reason if (step.reason or "") not in gone else None)
+            return _join(changes, gone, step.reason if (step.reason or "") not in gone else None)
         case StepStatus.RETAINED | StepStatus.SKIPPED:
             reason = f"retained: {retained_text(step.retained)}" if step.retained else step.reason
-            return _join(reason, done)
+            return _join(reason, changes)
 
 
 def pending_text(blocked_by: Sequence[str], reason: str | None = None) -> str:

@@ -231,8 +231,8 @@ def step_plan(page: Page, step: PlannedStep) -> None:
             waits = f" (waits for {', '.join(step.waits_for)})" if step.waits_for else ""
             page.line(name, ": ", ("deferred", "warn"), f": {step.reason or ''}{waits}", indent=2)
         case "failed":
-            words = fault_text(step.error) if step.error else step.reason or "could not be planned"
-            page.line(name, ": ", (words, "bad"), indent=2)
+            reason = fault_text(step.error) if step.error else step.reason or "could not be planned"
+            page.line(name, ": ", (reason, "bad"), indent=2)
             for item in step.diagnostics:
                 plan_diagnostic(page, item, indent=4)
             if step.error and not step.diagnostics:
@@ -257,9 +257,9 @@ def _drift(page: Page, drifted: Sequence[PlannedAction], *, indent: int) -> None
 def _actions(page: Page, actions: Iterable[PlannedAction], *, indent: int) -> None:
     for item in actions:
         symbol = SYMBOLS[item.action]
-        taken = f" (imported from {item.importing})" if item.importing else ""
+        imported = f" (imported from {item.importing})" if item.importing else ""
         moved = f" (moved from {item.previous_address})" if item.previous_address else ""
         word = f" ({item.engine_word})" if item.engine_word else ""
         mark = (f"{symbol:>3} ", ACTION_STYLE[item.action])
         loss = (f"  {LOSSES[item.action]}", "bad") if item.action in LOSSES else ""
-        page.line(mark, item.name, loss, f"{taken}{moved}{word}", indent=indent, hang=6)
+        page.line(mark, item.name, loss, f"{imported}{moved}{word}", indent=indent, hang=6)

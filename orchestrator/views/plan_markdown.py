@@ -35,10 +35,10 @@ def plan_markdown(document: PlanDocument, paper: Paper, *, whole: str, head: str
     paper = Paper(now=paper.now, width=_WIDTH)
     target = f"{document.blueprint}/{document.environment}"
     head += f"### plan of {document.command} `{target}`: {plan_summary(document)}\n"
-    lost = Page(paper)
+    page = Page(paper)
     if document.command == "apply":
-        losses(lost, document)
-    text = lost.render().strip("\n")
+        losses(page, document)
+    text = page.render().strip("\n")
     if text:
         head += f"\n> [!CAUTION]\n> Objects would be destroyed or replaced.\n\n{fenced(text)}"
     refused = Page(paper)

@@ -61,12 +61,12 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
         page.line((f"all by run {common}", "dim"))
         named[common] = ""
     page.gap()
-    names = max((len(step.step) for step in document.steps), default=0)
-    words = max((len(_shown(step)[0]) for step in document.steps), default=0)
+    name_width = max((len(step.step) for step in document.steps), default=0)
+    status_width = max((len(_shown(step)[0]) for step in document.steps), default=0)
     orphans = [step for step in document.steps if step.target in document.orphaned]
     for step in document.steps:
         if step not in orphans:
-            _step(page, step, names=names, words=words, named=named)
+            _step(page, step, name_width=name_width, status_width=status_width, named=named)
     if document.orphaned:
         page.gap()
         page.line(("Orphaned", "warn"), ": has a record, is no longer in the blueprint")
@@ -75,7 +75,7 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
             if target not in listed:
                 page.line(target, indent=2)
         for step in orphans:
-            _step(page, step, names=names, words=words, named=named)
+            _step(page, step, name_width=name_width, status_width=status_width, named=named)
     next_commands(page, document.next)
     return page.render()
 
@@ -163,18 +163,20 @@ def _condition(step: StepState) -> str:
     return _CONDITIONS[step.condition][2] if step.condition else ""
 
 
-def _step(page: Page, step: StepState, *, names: int, words: int, named: dict[str, str]) -> None:
+def _step(
+    page: Page, step: StepState, *, name_width: int, status_width: int, named: dict[str, str]
+) -> None:
     """
     Add a step with what is known of it. ``named`` are the runs that stand above, by the words
     that stand for them.
     """
     word, style = _shown(step)
     page.line(
-        (f"{step.step:<{names}}", "bold"),
+        (f"{step.step:<{name_width}}", "bold"),
         "  ",
-        (f"{word:<{words}}", style),
+        (f"{word:<{status_width}}", style),
         f"  {_since(step, page, named)}",
-        hang=names + words + 4,
+        hang=name_width + status_width + 4,
     )
     rows: list[Row] = []
     if step.spooled:
@@ -186,7 +188,10 @@ def _step(page: Page, step: StepState, *, names: int, words: int, named: dict[st
         rows.append((("last try", "warn"), attempt_text(tried)))
     for item in step.in_doubt:
         rows.append((("in doubt", "bad"), doubt_text(item, shown=step.last_error or "")))
-        rows += [(("", "dim"), words) for words in readback_texts(item.readback, brief=True)]
+        rows += [
+            (("", "dim"), status_width)
+            for status_width in readback_texts(item.readback, brief=True)
+        ]
     heartbeat = heartbeat_rows(
         step.in_flight,
         step.completed,

@@ -198,5 +198,5 @@ def _apply_step(
             engine_plan=unchanged.get(name) if number == 1 else None,
         ).run()
 
-    done, attempts = with_retries(runner, name, attempt)
-    return runner.end_with_record(name, done, attempts=attempts)
+    result, attempts = with_retries(runner, name, attempt)
+    return runner.end_with_record(name, result, attempts=attempts)

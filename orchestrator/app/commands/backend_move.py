@@ -74,8 +74,8 @@ def _move(runner: StepRunner, name: str) -> Outcome:
             hint="its next apply writes it where the blueprint says",
         )
     applied = _applied(runner, record)
-    then = _as_applied(runner, applied, wanted, record)
-    steps.prepare_elsewhere(then, recorded_source, moving=False)
+    applied_step = _as_applied(runner, applied, wanted, record)
+    steps.prepare_elsewhere(applied_step, recorded_source, moving=False)
     runner.settle(name)
     runner.check_saved(name)
     old = steps.prepared[name]
@@ -124,12 +124,12 @@ def _as_applied(
     """
     root = _root(applied, step.name)
     assert root is not None, "it was applied from this"
-    then = {
+    values = {
         name: InputValue(item.value, sensitive=False, origin=f"run {record.run_id}", type=item.type)
         for name, item in applied.inputs.items()
         if not item.sensitive
     }
-    return replace(step, backend=root.backend, given={**runner.deployment.inputs, **then})
+    return replace(step, backend=root.backend, given={**runner.deployment.inputs, **values})
 
 
 def _root(applied: StoredDeployment, name: str) -> Step | None:
@@ -299,8 +299,8 @@ def _conclude(
         lineage=written.lineage,
         serial=written.serial,
     )
-    there = record.model_copy(update={"provider_state": bound, "deployment": deployment})
-    return surgery_ended(marker, there, evidence, stamp)
+    moved = record.model_copy(update={"provider_state": bound, "deployment": deployment})
+    return surgery_ended(marker, moved, evidence, stamp)
 
 
 def _keep_old(runner: StepRunner, old: PreparedStep) -> None:

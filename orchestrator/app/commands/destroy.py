@@ -122,11 +122,11 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     follow_declared(runner, skipped)
     remaining = [step for step in plan.todo if not _settled_away(runner, step)]
     plan = teardown(deployment, steps.records, remaining, skip_before_destroy=skip_hook)
-    inputs, lacking = _recorded_inputs(runner, _by_engine(plan))
-    lacking = lacking or before_destroy_failures(request, runner, _by_engine(plan))
-    lacking = lacking or _state_refusals(runner, _by_engine(plan))
-    if lacking:
-        runner.end_before_work(plan.todo, lacking)
+    inputs, refusals = _recorded_inputs(runner, _by_engine(plan))
+    refusals = refusals or before_destroy_failures(request, runner, _by_engine(plan))
+    refusals = refusals or _state_refusals(runner, _by_engine(plan))
+    if refusals:
+        runner.end_before_work(plan.todo, refusals)
         return
     _note_owned_steps(runner, plan)
     note_before_destroy(request, runner, _by_engine(plan))
@@ -183,13 +183,13 @@ def _recorded_inputs(
     of them is destroyed.
     """
     inputs: dict[str, StepInputs] = {}
-    lacking: dict[str, OrchestratorError] = {}
+    refusals: dict[str, OrchestratorError] = {}
     for name in steps:
         try:
             inputs[name] = runner.steps.values.recorded_inputs(runner.steps.prepared[name])
         except OrchestratorError as exc:
-            lacking[name] = exc
-    return inputs, lacking
+            refusals[name] = exc
+    return inputs, refusals
 
 
 def _state_refusals(runner: StepRunner, names: Sequence[str]) -> dict[str, OrchestratorError]:
@@ -270,7 +270,7 @@ def _confirm_absent(runner: StepRunner, name: str) -> OrchestratorError | None:
         return None
     try:
         runner.steps.prepare(name, backend_only)
-        done = StepPipeline(
+        result = StepPipeline(
             runner.session,
             runner.steps.prepared[name],
             StepInputs(),
@@ -284,12 +284,12 @@ def _confirm_absent(runner: StepRunner, name: str) -> OrchestratorError | None:
         why = runner.services.masker.mask(exc.message.splitlines()[0])
         runner.end_skipped(name, f"never applied; whether it is there could not be told: {why}")
     else:
-        runner.steps.update(name, done.record)
+        runner.steps.update(name, result.record)
         runner.end(
             name,
             StepStatus.ABSENT,
-            sequence=done.record.sequence,
-            absence=done.record.absence,
+            sequence=result.record.sequence,
+            absence=result.record.absence,
             reason="never applied",
         )
     return None

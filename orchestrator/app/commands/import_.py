@@ -34,8 +34,8 @@ def _work(request: ImportRequest, runner: StepRunner, selected: Sequence[str]) -
 
 
 def _import_into(request: ImportRequest, runner: StepRunner, name: str) -> Outcome:
-    (wanted,) = request.adopt
+    (adoption,) = request.adopt
     runner.check_saved(name)
     inputs = runner.steps.values.inputs(runner.deployment.steps[name])
-    result = import_object(runner, name, wanted.address, wanted.object_id, inputs)
-    return report_operation(runner, name, result, f"imported {wanted.address}")
+    result = import_object(runner, name, adoption.address, adoption.object_id, inputs)
+    return report_operation(runner, name, result, f"imported {adoption.address}")

@@ -150,8 +150,8 @@ class Planner:
             }
             check_dependents(applied_graph(graph, self.steps.records), going, statuses)
             subset = self.teardown.order
-            there = [step for step in subset.order if self.steps.status(step) not in gone]
-            alone = [step for step in there if step not in self.teardown.removed_with]
+            present = [step for step in subset.order if self.steps.status(step) not in gone]
+            alone = [step for step in present if step not in self.teardown.removed_with]
             self._compose(alone, recorded_module)
         else:
             upstreams = {up for step in selected for up in graph.needs(step)} - set(selected)
@@ -385,10 +385,10 @@ class Planner:
                 only = step_options(self.deployment, name)
                 doubts += f"; first: `{command_line(self.deployment, 'reconcile', *only)}`"
             elif not proposal.journal.changes:
-                look = command_line(
+                recover = command_line(
                     self.deployment, "recover", *step_options(self.deployment, name)
                 )
-                raise InDoubt(f"{name}: {doubts}", hint=look)
+                raise InDoubt(f"{name}: {doubts}", hint=recover)
             reasons.append(doubts)
         if first:
             named = ", ".join(first)

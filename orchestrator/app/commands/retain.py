@@ -213,9 +213,11 @@ def _check(
     reason: Reason,
     rule: str,
 ) -> None:
-    odd = {s: runner.steps.status(s) for s in selected if runner.steps.status(s) not in allowed}
-    if odd:
-        states = ", ".join(f"{name} is {status or 'never applied'}" for name, status in odd.items())
+    refused = {s: runner.steps.status(s) for s in selected if runner.steps.status(s) not in allowed}
+    if refused:
+        states = ", ".join(
+            f"{name} is {status or 'never applied'}" for name, status in refused.items()
+        )
         raise Refused(
             reason,
             f"{states}: {rule}",

@@ -251,10 +251,10 @@ def _verify(
     """
     for record in records:
         target = record.target.target
-        wanted, there = source.history(target), destination.history(target)
-        if there[-len(wanted) :] != wanted:
+        originals, copied = source.history(target), destination.history(target)
+        if copied[-len(originals) :] != originals:
             raise StoreUnavailable(
-                f"{destination.url}: {target} has {len(there)} entries that are not those of "
+                f"{destination.url}: {target} has {len(copied)} entries that are not those of "
                 f"{source.url}",
                 hint="copy into an empty store",
             )

@@ -50,7 +50,7 @@ def note_before_destroy(request: DestroyRequest, runner: StepRunner, steps: Iter
         action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
         if action is None or record is None:
             continue
-        done = completed_before_destroy(record)
+        completed = completed_before_destroy(record)
         if request.skip_before_destroy is not None:
             runner.services.note(
                 f"before_destroy is left out ({request.skip_before_destroy}): "
@@ -58,10 +58,10 @@ def note_before_destroy(request: DestroyRequest, runner: StepRunner, steps: Iter
                 level="warning",
                 step=name,
             )
-        elif done is not None:
+        elif completed is not None:
             runner.services.note(
-                f"before_destroy is not repeated: it was {done.verdict} in run {done.run_id}, and "
-                "some of what it was for has been deleted since",
+                f"before_destroy is not repeated: it was {completed.verdict} in run "
+                f"{completed.run_id}, and some of what it was for has been deleted since",
                 step=name,
             )
         else:

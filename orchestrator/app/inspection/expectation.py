@@ -48,14 +48,14 @@ def check_expectation(
     if expected == "destroyed":
         needed = _needed_by_retained(document, graph) if allow_retained and graph else frozenset()
         reasons = {row.step: _why_not_destroyed(row, allow_retained=allow_retained) for row in rows}
-        odd = [reason for step, reason in reasons.items() if reason and step not in needed]
+        deviations = [reason for step, reason in reasons.items() if reason and step not in needed]
     elif str(document.verdict) == expected:
-        odd = [reason for row in rows if (reason := _undone(row))]
+        deviations = [reason for row in rows if (reason := _undone(row))]
     else:
-        odd = [f"{row.step} is {row.status}" for row in rows if row.status != expected]
-    if odd:
+        deviations = [f"{row.step} is {row.status}" for row in rows if row.status != expected]
+    if deviations:
         raise Refused(
-            "expectation", f"{where} is {document.verdict}, not {expected}: {', '.join(odd)}"
+            "expectation", f"{where} is {document.verdict}, not {expected}: {', '.join(deviations)}"
         )
 
 

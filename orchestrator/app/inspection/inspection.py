@@ -159,9 +159,9 @@ class Inspection:
         pending = [step]
         while pending:
             owner = pending.pop()
-            mine = [name for name, parent in owners.items() if parent == owner]
-            children.update(mine)
-            pending += mine
+            owned = [name for name, parent in owners.items() if parent == owner]
+            children.update(owned)
+            pending += owned
         return children
 
     def _was_made_in(self, step: str, parent: str) -> bool:

@@ -57,7 +57,7 @@ def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
         parse_deployment,
     )
 
-    orphans, lacking = {}, []
+    orphans, missing = {}, []
     for record in alive_orphans(base, store.records(base.blueprint, base.environment)):
         check_owner(record, base.project, (base.path, *base.moved_from))
         step = step_of(record.target.step)
@@ -69,7 +69,7 @@ def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
         digest = record.deployment
         text = store.blob(deployment_blob(digest)) if digest else None
         if digest is None or text is None:
-            lacking.append(str(record.target.target))
+            missing.append(str(record.target.target))
             continue
         try:
             frozen = parse_deployment(text, digest)
@@ -79,13 +79,13 @@ def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
                 hint="another version of the tool wrote it, or the operation store is damaged",
             ) from exc
         if step not in frozen.steps:
-            lacking.append(str(record.target.target))
+            missing.append(str(record.target.target))
             continue
         orphans[step] = Orphan(step, record.run_id, frozen)
-    if lacking:
+    if missing:
         raise Refused(
             "not_kept",
-            f"the operation store does not have what was applied: {', '.join(lacking)}",
+            f"the operation store does not have what was applied: {', '.join(missing)}",
             hint="put the steps back into the blueprint, apply them, and take them out again; or "
             "destroy them while they are in it",
         )

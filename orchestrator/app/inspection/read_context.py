@@ -94,8 +94,8 @@ class ReadContext(Struct, frozen=True):
         for item in self.spool.pending():
             step = item.target.step
             record = records.get(step)
-            ours = (item.target.blueprint, item.target.environment) == place
-            if ours and (record is None or item.sequence == record.sequence + 1):
+            of_this_blueprint = (item.target.blueprint, item.target.environment) == place
+            if of_this_blueprint and (record is None or item.sequence == record.sequence + 1):
                 outcomes[step] = item
         return outcomes
 

@@ -23,45 +23,45 @@ def with_retries(
     What an attempt did is told even if a later one could not begin.
     """
     services, rule = runner.services, runner.deployment.steps[name].retry
-    number, done = 1, attempt(1)
-    runner.steps.update(name, done.record, done.state)
-    while rule is not None and _may_retry(rule, done, number):
-        _pause(runner, name, rule, done, number)
+    number, result = 1, attempt(1)
+    runner.steps.update(name, result.record, result.state)
+    while rule is not None and _may_retry(rule, result, number):
+        _pause(runner, name, rule, result, number)
         if services.stop.stopping:
             break
         number += 1
         try:
-            done = attempt(number)
+            result = attempt(number)
         except (Spooled, Fenced):
             raise
         except OrchestratorError as exc:
             services.note(f"attempt {number}: {exc.message}", level="warning", step=name)
             runner.session.fail(exc.exit_code)
             break
-        runner.steps.update(name, done.record, done.state)
-    return done, number
+        runner.steps.update(name, result.record, result.state)
+    return result, number
 
 
-def _pause(runner: StepRunner, name: str, rule: RetryRule, done: StepResult, number: int) -> None:
+def _pause(runner: StepRunner, name: str, rule: RetryRule, result: StepResult, number: int) -> None:
     services = runner.services
     services.sink.emit(
         StepRetried(
             at=services.clock.now(),
             step=name,
-            phase=done.fault.phase if done.fault else "apply",
+            phase=result.fault.phase if result.fault else "apply",
             attempt=number + 1,
-            reason=done.fault.summary if done.fault else "",
+            reason=result.fault.summary if result.fault else "",
         )
     )
     services.pause(rule.pause(number, services.ids.fraction()))
 
 
-def _may_retry(rule: RetryRule, done: StepResult, number: int) -> bool:
+def _may_retry(rule: RetryRule, result: StepResult, number: int) -> bool:
     """
     Whether the rule covers this failure: every error matches, and nothing is in doubt.
     """
-    fault = done.fault
-    if number >= rule.attempts or done.record.resources.in_doubt:
+    fault = result.fault
+    if number >= rule.attempts or result.record.resources.in_doubt:
         return False
     if fault is None or fault.code != "engine_failed":
         return False

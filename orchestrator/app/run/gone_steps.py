@@ -74,9 +74,9 @@ def verify_gone(services: Services, deployment: Deployment, names: Iterable[str]
     """
     with steps_to_read(services, deployment, jobs=4, allow_engine_change=True) as steps:
         states = look_at_gone_steps(steps, names)
-    odd = {**states.alive, **states.unread}
-    if odd:
+    errors = {**states.alive, **states.unread}
+    if errors:
         where = f"{deployment.blueprint}/{deployment.environment}"
-        reasons = "; ".join(exc.message.splitlines()[0] for exc in odd.values())
-        hint = next(iter(odd.values())).hint
+        reasons = "; ".join(exc.message.splitlines()[0] for exc in errors.values())
+        hint = next(iter(errors.values())).hint
         raise Refused("expectation", f"{where} is not known to be destroyed: {reasons}", hint=hint)

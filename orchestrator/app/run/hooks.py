@@ -356,9 +356,9 @@ def check_earlier_work(
     today.
     """
     doomed = {item.name for item in plan.journal.planned if item.action in _REMOVING}
-    hit = [ref for ref in earlier_objects(steps, name, kind) if ref.name in doomed]
-    if hit and accepted is None:
-        named = ", ".join(f"{ref.name} ({ref.id})" if ref.id else ref.name for ref in hit)
+    objects = [ref for ref in earlier_objects(steps, name, kind) if ref.name in doomed]
+    if objects and accepted is None:
+        named = ", ".join(f"{ref.name} ({ref.id})" if ref.id else ref.name for ref in objects)
         take_down = command_line(steps.deployment, "destroy", "--step", hook_step_name(name, kind))
         raise Refused(
             "replaces_earlier",
@@ -380,7 +380,7 @@ def earlier_objects(steps: PreparedSteps, name: str, kind: HookKind) -> list[Obj
     history = steps.services.store.history
     step = steps.deployment.target(name)
     applied = next((entry for entry in history(step) if _begins_apply(entry)), None)
-    then = next(
+    entry_before = next(
         (
             entry
             for entry in history(root)
@@ -388,7 +388,9 @@ def earlier_objects(steps: PreparedSteps, name: str, kind: HookKind) -> list[Obj
         ),
         None,
     )
-    earlier = {(ref.type, ref.id) for ref in then.resources.inventory} if then else set()
+    earlier = (
+        {(ref.type, ref.id) for ref in entry_before.resources.inventory} if entry_before else set()
+    )
     return [ref for ref in record.resources.inventory if (ref.type, ref.id) in earlier]
 
 
@@ -405,14 +407,14 @@ def check_outcome_known(last: HookResult | None, name: str, again: str) -> None:
         )
 
 
-def hook_exit_codes(done: StepResult, kind: HookKind, stopped: int) -> list[int]:
+def hook_exit_codes(result: StepResult, kind: HookKind, stopped: int) -> list[int]:
     """
     The exit codes that the end of an action stands for; ``stopped`` is the run's own of a signal.
     """
-    last = last_hook_result(done.record, kind)
-    unknown = done.mutated and last is not None and last.verdict == "unknown"
-    overdue = done.fault is not None and done.fault.code == "deadline"
-    codes = exit_codes_of(done.fault, (), stopped)
+    last = last_hook_result(result.record, kind)
+    unknown = result.mutated and last is not None and last.verdict == "unknown"
+    overdue = result.fault is not None and result.fault.code == "deadline"
+    codes = exit_codes_of(result.fault, (), stopped)
     return [InDoubt.exit_code, *codes] if unknown and not overdue else codes
 
 

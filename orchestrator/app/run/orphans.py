@@ -47,9 +47,11 @@ def check_orphans(runner: StepRunner, going: Sequence[str]) -> None:
     """
     Refused where a destroy would take away what an orphan that stays needs, by its record.
     """
-    taken = {step for step in going if runner.steps.status(step) not in (None, *NOTHING_THERE)}
+    destroyed = {step for step in going if runner.steps.status(step) not in (None, *NOTHING_THERE)}
     staying = [r for r in _orphans(runner) if r.target.step not in going]
-    needed = {r.target.step: sorted(taken & set(r.needs)) for r in staying if taken & set(r.needs)}
+    needed = {
+        r.target.step: sorted(destroyed & set(r.needs)) for r in staying if destroyed & set(r.needs)
+    }
     if needed:
         needs = "; ".join(f"{name} needs {', '.join(on)}" for name, on in sorted(needed.items()))
         raise Refused(

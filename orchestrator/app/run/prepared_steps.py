@@ -246,27 +246,27 @@ class PreparedSteps:
         services, name = self.services, step.name
         record = self.records.get(name)
         services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="prepare"))
-        taken = source(self, step, record)
+        module = source(self, step, record)
         lookup = provider_lookup(self.deployment, step, self.outputs)
         bound = None if moving else record
-        root, engine = self._laid_out(step, bound, taken, lookup)
+        root, engine = self._laid_out(step, bound, module, lookup)
         self._check_own_state(step, root)
         bindings = StateBindings()
         if bound is None or bound.status in NOTHING_THERE:
             bindings = self._bindings_of_others(name)
             place = (root.backend_type, root.location, services.workspace)
             bindings.check_place(str(self.deployment.target(name)), place)
-        self._initialise(name, root, taken.snapshot)
+        self._initialise(name, root, module.snapshot)
         return PreparedStep(
             step=step,
             record=record,
-            snapshot=taken.snapshot,
+            snapshot=module.snapshot,
             work_dir=root,
             engine=engine,
             configured={
                 key: item.resolve(lookup)
                 for key, item in step.providers.items()
-                if taken.configures(key)
+                if module.configures(key)
             },
             bindings=bindings,
         )
@@ -281,14 +281,14 @@ class PreparedSteps:
         key = root.init_key or name
         with self._init_locks.setdefault(key, threading.Lock()):
             twin = self._initialised.get(key)
-            taken = twin if root.init_needed else None
-            if taken is None or not self.services.workdirs.copy_init(taken, root):
+            initialised = twin if root.init_needed else None
+            if initialised is None or not self.services.workdirs.copy_init(initialised, root):
                 initialise(self.services, name, root, snapshot, evidence, serial=serial)
             if root.init_key:
                 self._initialised[key] = root
 
     def _laid_out(
-        self, step: Step, record: OperationRecord | None, taken: ModuleSource, lookup: Lookup
+        self, step: Step, record: OperationRecord | None, module: ModuleSource, lookup: Lookup
     ) -> tuple[WorkDir, EngineInfo]:
         """
         The working directory, and the engine as it is in there: a version manager chooses by the
@@ -296,12 +296,12 @@ class PreparedSteps:
         """
         services, engine = self.services, self.services.engine.info
         while True:
-            early = self.values.early_values(step, record, taken, engine)
+            early = self.values.early_values(step, record, module, engine)
             root = lay_out(
                 services,
                 self.deployment,
                 step,
-                taken,
+                module,
                 record,
                 lookup,
                 engine=engine,

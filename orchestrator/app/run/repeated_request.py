@@ -58,12 +58,12 @@ def earlier_run(
     key = [deployment.project, deployment.blueprint, deployment.environment, request.verb]
     about = json.dumps([*key, *sorted(selected), token])
     name = REQUESTS + hashlib.sha256(about.encode()).hexdigest()
-    mine = {"run_id": run_id, "digest": _digest(services, deployment, request)}
+    own = {"run_id": run_id, "digest": _digest(services, deployment, request)}
     while True:
-        stored = _parsed(store.create_blob(name, json.dumps(mine).encode()))
+        stored = _parsed(store.create_blob(name, json.dumps(own).encode()))
         if stored["run_id"] == run_id:
             return None
-        if stored["digest"] != mine["digest"]:
+        if stored["digest"] != own["digest"]:
             raise Refused(
                 "request_token",
                 f"the token {token} was given to another request: run {stored['run_id']} has other "
@@ -80,7 +80,7 @@ def earlier_run(
     run = find_run(services.files, store, stored["run_id"])
     if run is not None and _came_to_its_end(run):
         return run
-    store.put_blob(name, json.dumps(mine).encode())
+    store.put_blob(name, json.dumps(own).encode())
     return None
 
 

@@ -287,17 +287,17 @@ class StepValues:
         self,
         step: Step,
         record: OperationRecord | None,
-        taken: ModuleSource,
+        module: ModuleSource,
         engine: EngineInfo,
     ) -> Mapping[str, Json]:
         """
         What the engine needs to load the step's module. A value that cannot be had is left out: the
         engine says so where it misses it.
         """
-        wanted = frozenset(taken.snapshot.early_variables)
+        wanted = frozenset(module.snapshot.early_variables)
         if not wanted or not engine.evaluates_early:
             return {}
-        text = self.recorded_text(record) if taken.inputs == "recorded" else None
+        text = self.recorded_text(record) if module.inputs == "recorded" else None
         if text is None:
             lookup, templates = self.lookup(step), {}
             for name in wanted & step.inputs.keys():

@@ -60,13 +60,13 @@ def check_objects_visible(
     remote = [item for item in before.objects if has_remote_side(item.provider)]
     states = {item: state_of[item.address, item.id] for item in remote}
     gone = tuple(item for item in remote if states[item].state == "gone")
-    there = [item for item in remote if states[item].state == "remaining"]
+    visible = [item for item in remote if states[item].state == "remaining"]
     target = f"{record.target.target}" if record else step.name
-    refresh = RefreshResult(gone, unexplained(gone, there))
+    refresh = RefreshResult(gone, unexplained(gone, visible))
     check_vanished(target, before, refresh, accepted=options.accept_vanished)
     if absence_method(options.verify_absence, step.verify_absence, record) != "provider":
         return proposal
-    unsure = unexplained([item for item in remote if states[item].state == "unknown"], there)
+    unsure = unexplained([item for item in remote if states[item].state == "unknown"], visible)
     doubts = (
         Doubt(
             address=item.address,
@@ -87,9 +87,9 @@ def absence_facts(
     asked, the provider state that the destroy is about to empty is kept, durably.
     """
     step, record = context.prepared.step, context.prepared.record
-    wanted = absence_method(options.verify_absence, step.verify_absence, record)
-    if wanted == "state":
-        return DestroyFacts(verify_absence=wanted)
+    method = absence_method(options.verify_absence, step.verify_absence, record)
+    if method == "state":
+        return DestroyFacts(verify_absence=method)
     keep_state(context.services, context.prepared, before, context.evidence, STATE_BEFORE)
     saved = SavedState(
         run_id=run_id,
@@ -97,7 +97,7 @@ def absence_facts(
         host=context.services.actor.host,
         scope=context.scope(inventory(before)),
     )
-    return DestroyFacts(verify_absence=wanted, saved_state=saved)
+    return DestroyFacts(verify_absence=method, saved_state=saved)
 
 
 def with_absence_findings(
@@ -114,14 +114,14 @@ def with_absence_findings(
     if not emptied or evidence.touched_nothing:
         return evidence
     services = context.services
-    wanted = saved_objects(services, marker)
+    objects = saved_objects(services, marker)
     if marker.saved_state is not None:
-        wanted.append(removed_objects(services, marker, marker.saved_state, evidence))
+        objects.append(removed_objects(services, marker, marker.saved_state, evidence))
     if services.stop.stopping or evidence.stopped or evidence.state is None:
-        findings = unasked_findings(wanted)
+        findings = unasked_findings(objects)
     else:
         findings = confirm_absence(
-            context, wanted, wait=absence_timeout(context) if evidence.clean else 0.0
+            context, objects, wait=absence_timeout(context) if evidence.clean else 0.0
         )
     return replace(
         evidence, absence_findings=findings, stopped=evidence.stopped or services.stop.stopping
@@ -139,8 +139,8 @@ def recheck_absence(
     What the provider says now of what earlier destroys removed and it has not confirmed, as
     `confirm_absence` does; nothing of ``forgotten`` addresses.
     """
-    wanted = saved_objects(context.services, record, forgotten=forgotten)
-    return confirm_absence(context, wanted, wait=wait)
+    objects = saved_objects(context.services, record, forgotten=forgotten)
+    return confirm_absence(context, objects, wait=wait)
 
 
 def absence_timeout(context: QueryContext) -> float:
@@ -151,7 +151,7 @@ def absence_timeout(context: QueryContext) -> float:
 
 
 def confirm_absence(
-    context: QueryContext, wanted: Sequence[SavedObjects], *, wait: float
+    context: QueryContext, objects: Sequence[SavedObjects], *, wait: float
 ) -> tuple[AbsenceFinding, ...]:
     """
     What the provider says of each object. What it still has it is asked for again with growing
@@ -160,7 +160,7 @@ def confirm_absence(
     services, step = context.services, context.prepared.step.name
     findings = {
         (item.saved, finding.key): finding
-        for item in wanted
+        for item in objects
         for finding in unasked_findings([item])
     }
     if all(item.state == "gone" for item in findings.values()):
@@ -168,7 +168,7 @@ def confirm_absence(
     context.announce()
     began, pause = services.clock.monotonic(), 1.0
     with contextlib.ExitStack() as stack:
-        checks = [_AbsenceCheck(context, item, stack) for item in wanted]
+        checks = [_AbsenceCheck(context, item, stack) for item in objects]
         while True:
             for check in checks:
                 findings |= check.ask(findings)
@@ -187,7 +187,7 @@ def confirm_absence(
     )
 
 
-def unasked_findings(wanted: Sequence[SavedObjects]) -> tuple[AbsenceFinding, ...]:
+def unasked_findings(objects: Sequence[SavedObjects]) -> tuple[AbsenceFinding, ...]:
     """
     What can be said of objects without asking: only those that live in provider state are gone.
     """
@@ -195,7 +195,7 @@ def unasked_findings(wanted: Sequence[SavedObjects]) -> tuple[AbsenceFinding, ..
         with_explanation(AbsenceFinding(ref, "requested", saved=item.saved))
         if has_remote_side(ref.provider)
         else AbsenceFinding(ref, "gone", "it existed in provider state only", item.saved)
-        for item in wanted
+        for item in objects
         for ref in item.objects
     )
 
@@ -210,10 +210,10 @@ class _AbsenceCheck:
     """
 
     def __init__(
-        self, context: QueryContext, wanted: SavedObjects, stack: contextlib.ExitStack
+        self, context: QueryContext, objects: SavedObjects, stack: contextlib.ExitStack
     ) -> None:
         self._context = context
-        self._wanted = wanted
+        self._saved_objects = objects
         self._stack = stack
         self._root: ScratchRoot | None = None
         self._state = b""
@@ -223,7 +223,7 @@ class _AbsenceCheck:
         """
         What the provider says now of those objects that are not known to be gone.
         """
-        saved = self._wanted.saved
+        saved = self._saved_objects.saved
         open_ = {
             key: item
             for (of, key), item in findings.items()
@@ -244,7 +244,7 @@ class _AbsenceCheck:
         }
 
     def _result(self, open_: Mapping[ObjectKey, AbsenceFinding]) -> QueryResult:
-        inputs, raw = self._context.inputs, self._wanted.raw
+        inputs, raw = self._context.inputs, self._saved_objects.raw
         if self._obstacle or inputs is None or raw is None:
             return _unknown(open_, self._obstacle)
         if self._root is None:
@@ -268,13 +268,13 @@ class _AbsenceCheck:
         return ProviderQuery(saved=objects, untrusted=frozenset(untrusted), state=state)
 
     def _reason_not_to_ask(self) -> str:
-        context, saved = self._context, self._wanted.saved
-        if self._wanted.raw is None:
+        context, saved = self._context, self._saved_objects.saved
+        if self._saved_objects.raw is None:
             return f"the provider state from before is not here, but on {saved.host}"
         if context.inputs is None:
             return context.why
-        providers = {ref.provider for ref in self._wanted.objects}
-        moved = differing(saved.scope, context.scope(self._wanted.objects), providers)
+        providers = {ref.provider for ref in self._saved_objects.objects}
+        moved = differing(saved.scope, context.scope(self._saved_objects.objects), providers)
         if moved:
             return f"this is not the scope it was destroyed in: {', '.join(moved)} differ"
         return ""

@@ -281,13 +281,13 @@ def check_adopted(
     """
     doomed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
     present = {(item.address, item.id) for item in state.objects}
-    hit = [
+    adopted = [
         item
         for item in (record.adopted if record else ())
         if item.address in doomed and (item.address, item.id) in present
     ]
-    if hit and accepted is None:
-        raise adopted_refusal(target, hit)
+    if adopted and accepted is None:
+        raise adopted_refusal(target, adopted)
 
 
 def check_adopted_records(
@@ -302,9 +302,9 @@ def check_adopted_records(
         if record is None or accepted is not None:
             continue
         present = {(ref.address, ref.id) for ref in record.resources.inventory}
-        hit = [item for item in record.adopted if (item.address, item.id) in present]
-        if hit:
-            raise adopted_refusal(str(record.target.target), hit)
+        adopted = [item for item in record.adopted if (item.address, item.id) in present]
+        if adopted:
+            raise adopted_refusal(str(record.target.target), adopted)
 
 
 def adopted_refusal(target: str, adopted: Sequence[AdoptedObject]) -> Refused:
@@ -335,7 +335,7 @@ def check_not_moved(
     sequence = record.sequence if record else 0
     if sequence == at:
         return
-    then = f"entry {at}" if at else "a step without a record"
+    offered_on = f"entry {at}" if at else "a step without a record"
     now = "there is no record of it"
     if record is not None:
         what = record.active_command or record.failed_command
@@ -346,7 +346,7 @@ def check_not_moved(
         )
     raise Refused(
         "moved_on",
-        f"{step} has moved on: this was offered on {then}; now: {now}",
+        f"{step} has moved on: this was offered on {offered_on}; now: {now}",
         hint=command_line(place, "recover", "--step", step),
     )
 

@@ -165,8 +165,8 @@ def _check_addresses_known(
         raise Invalid(problems)
 
 
-def _within(address: str, wanted: str) -> bool:
-    return address == wanted or address.startswith((f"{wanted}[", f"{wanted}."))
+def _within(address: str, selected: str) -> bool:
+    return address == selected or address.startswith((f"{selected}[", f"{selected}."))
 
 
 def write_variables(
@@ -387,11 +387,11 @@ def warn_of_shared_objects(
     """
     if not imports:
         return
-    wanted = {(parse_address(at).type, id_): at for at, id_ in imports.items()}
+    address_of = {(parse_address(at).type, id_): at for at, id_ in imports.items()}
     for record in services.store.records():
         other = str(record.target.target)
         for ref in record.resources.inventory:
-            address = wanted.get((ref.type, ref.id or ""))
+            address = address_of.get((ref.type, ref.id or ""))
             if other != target and address is not None:
                 services.note(
                     f"{address}: {ref.id} is {ref.name} of {other} already: if it is the same "

@@ -108,13 +108,13 @@ def snapshot_of(services: Services, step: Step, record: OperationRecord | None) 
     """
     The snapshot that the record names, else the module as it is now.
     """
-    wanted = record.module_digest if record else None
-    stored = stored_snapshot(services, wanted) if wanted else None
+    applied = record.module_digest if record else None
+    stored = stored_snapshot(services, applied) if applied else None
     if stored is None:
         current = services.workdirs.snapshot(step.module)
-        if wanted not in (None, current.digest):
+        if applied not in (None, current.digest):
             services.note(
-                f"the snapshot {wanted} that it was applied from is not in the store; the module "
+                f"the snapshot {applied} that it was applied from is not in the store; the module "
                 "is used as it is now",
                 level="warning",
                 step=step.name,

@@ -194,8 +194,8 @@ def _evidence(
         )
     services.workdirs.make_state_private(root)
     # Of a call that never began there is no result: its journal is missing, not complete.
-    lost = CallResult(exit_code=None, messages=(), complete=False)
-    result = recovered.result if recovered.started else lost
+    no_result = CallResult(exit_code=None, messages=(), complete=False)
+    result = recovered.result if recovered.started else no_result
     errored = services.workdirs.errored_state(root)
     return gather(services, spec, result, state=state, state_error=why, errored=errored)
 

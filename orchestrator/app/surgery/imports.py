@@ -125,8 +125,8 @@ def _consequence(
         return f"{unproven} no plan of it can be made: {exc.message.splitlines()[0]}"
     plan.file.unlink(missing_ok=True)
     action = next((i.action for i in plan.journal.changes if i.address == address), "import")
-    then = "leave it as it is" if action == "import" else f"{action} it"
-    return f"{unproven} an apply would {then}"
+    effect = "leave it as it is" if action == "import" else f"{action} it"
+    return f"{unproven} an apply would {effect}"
 
 
 def check_unmanaged(address: str, object_id: str, state: PulledState) -> None:

@@ -119,9 +119,9 @@ class DoubtReadback:
                 file = entry.resolved_inputs_file
                 if file not in lookups:
                     lookups[file] = self._lookup_of(file)
-                then = lookups[file]
+                lookup = lookups[file]
                 try:
-                    if then is not None and import_id(step, address, then) == ref.id:
+                    if lookup is not None and import_id(step, address, lookup) == ref.id:
                         return True
                 except Unresolvable:
                     continue

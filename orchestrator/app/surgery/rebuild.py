@@ -72,7 +72,7 @@ def rebuild_state(runner: StepRunner, name: str) -> StateOperationResult | None:
         address: import_id_of(prepared.step, ref, lookup)
         for address, ref in lost.importable.items()
     }
-    done: StateOperationResult | None = None
+    result: StateOperationResult | None = None
     with _planned(runner, name, inputs, imports) as rebuild:
         why_not = {**lost.obstacles}
         why_not |= {lost.importable[at]: why for at, why in rebuild.obstacles.items()}
@@ -80,16 +80,16 @@ def rebuild_state(runner: StepRunner, name: str) -> StateOperationResult | None:
             shown = f"{ref.address} ({ref.id})" if ref.id else ref.address
             services.note(f"cannot be imported: {shown}: {why}", level="warning", step=name)
         if rebuild.plan is not None:
-            done = _carry_out(runner, name, inputs, rebuild.plan, rebuild.imports)
+            result = _carry_out(runner, name, inputs, rebuild.plan, rebuild.imports)
         elif rebuild.imports:
-            done = _one_by_one(runner, name, rebuild.imports)
-    if done is not None and done.fault is not None:
-        return done
+            result = _one_by_one(runner, name, rebuild.imports)
+    if result is not None and result.fault is not None:
+        return result
     record = runner.steps.records[name]
     if why_not and record is not None:
         entry = not_taken_back(record, why_not, services.stamp())
         runner.steps.update(name, record_entry(services, entry))
-    return done
+    return result
 
 
 def import_together(
@@ -149,20 +149,22 @@ def _planned(
     An import that fails, or that would replace its object, fails the plan of all: it is planned
     again without that one. EngineFailed where the plan fails for another reason.
     """
-    wanted, obstacles = dict(imports), dict[str, str]()
+    importable, obstacles = dict(imports), dict[str, str]()
     plan: CheckedPlan | None = None
     try:
-        while wanted:
-            plan, refused = _try_plan(runner, name, inputs, wanted)
+        while importable:
+            plan, refused = _try_plan(runner, name, inputs, importable)
             if not refused:
                 break
             obstacles |= refused
-            wanted = {address: id_ for address, id_ in wanted.items() if address not in refused}
+            importable = {
+                address: id_ for address, id_ in importable.items() if address not in refused
+            }
         sound = plan is not None and all(
-            item.action in ("import", "update") and item.address in wanted
+            item.action in ("import", "update") and item.address in importable
             for item in plan.journal.changes
         )
-        yield _Rebuild(plan if sound else None, wanted, obstacles)
+        yield _Rebuild(plan if sound else None, importable, obstacles)
     finally:
         if plan is not None:
             plan.file.unlink(missing_ok=True)
@@ -251,9 +253,9 @@ def _one_by_one(
     be imported), each by itself: then nothing is planned beside it.
     """
     approve(runner, name, _shown(imports, ()))
-    done: StateOperationResult | None = None
+    result: StateOperationResult | None = None
     for address, id_ in imports.items():
-        done = import_object(runner, name, address, id_, approved=True)
-        if done.fault is not None:
+        result = import_object(runner, name, address, id_, approved=True)
+        if result.fault is not None:
             break
-    return done
+    return result

@@ -42,11 +42,11 @@ def check_requested_operations(
     reason is missing. Their records are settled.
     """
     records = {s: r for s in steps if (r := runner.steps.records.get(s)) is not None}
-    for wanted, option, done in (
+    for value, option, done in (
         (request.forget, "--forget", "forgotten"),
         (request.unlock, "--unlock", "released"),
     ):
-        if wanted and not request.options.reason:
+        if value and not request.options.reason:
             raise Refused(
                 "reason_missing",
                 f"{option} needs a reason",
@@ -122,12 +122,12 @@ def run_requested_operations(
     Carry out what was asked for on a step: the last surgery, which is the first that failed where
     one did; None for nothing to do.
     """
-    done: StateOperationResult | None = None
+    result: StateOperationResult | None = None
     for prepare in _requested_operations(request, runner, name):
-        done = prepare()
-        if done is not None and done.fault is not None:
+        result = prepare()
+        if result is not None and result.fault is not None:
             break
-    return done
+    return result
 
 
 def _requested_operations(
@@ -224,7 +224,7 @@ def _untaint(runner: StepRunner, name: str, address: str) -> StateOperationResul
 def _unlock(runner: StepRunner, name: str, lock_id: str) -> StateOperationResult:
     lock = check_breakable(runner, name, lock_id)
     step = runner.deployment.steps[name]
-    there = runner.steps.status(name) not in (None, *NOTHING_THERE)
+    exists = runner.steps.status(name) not in (None, *NOTHING_THERE)
     return operate(
         runner,
         name,
@@ -232,7 +232,7 @@ def _unlock(runner: StepRunner, name: str, lock_id: str) -> StateOperationResult
             command="unlock",
             shown=f"release the lock of its provider state ({lock})",
             request=lambda _: Unlock(lock_id),
-            inputs=None if there else runner.steps.values.inputs(step),
+            inputs=None if exists else runner.steps.values.inputs(step),
         ),
     )
 
@@ -244,41 +244,43 @@ def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
     services, prepared = runner.services, runner.steps.prepared[name]
     file = _errored_state_file(runner, name)
     assert file is not None, "there is one to push"
-    lost = read_state_file(services, prepared, file, runner.steps.evidence(name))
+    errored = read_state_file(services, prepared, file, runner.steps.evidence(name))
     current = pull(services, prepared.work_dir, runner.steps.evidence(name), "pull-errored")
-    done: StateOperationResult | None = None
-    if not same_content(lost, current):  # it is the same where a push was killed on its last way
-        _check_pushable(prepared, file, lost, current)
-        done = operate(
+    result: StateOperationResult | None = None
+    if not same_content(errored, current):  # it is the same where a push was killed on its last way
+        _check_pushable(prepared, file, errored, current)
+        result = operate(
             runner,
             name,
             StateOperation(
                 command="push",
-                shown=f"save the provider state of errored.tfstate, serial {lost.serial} with "
-                f"{len(lost.objects)} objects, over serial {current.serial} with "
+                shown=f"save the provider state of errored.tfstate, serial {errored.serial} with "
+                f"{len(errored.objects)} objects, over serial {current.serial} with "
                 f"{len(current.objects)}",
-                request=partial(_push_request, runner, file, lost),
+                request=partial(_push_request, runner, file, errored),
             ),
         )
-        if done.fault is not None:
-            return done
-    _set_aside(runner, name, f"saved as serial {lost.serial} with {len(lost.objects)} objects")
-    return done
+        if result.fault is not None:
+            return result
+    _set_aside(
+        runner, name, f"saved as serial {errored.serial} with {len(errored.objects)} objects"
+    )
+    return result
 
 
-def _push_request(runner: StepRunner, file: Path, lost: PulledState, private: Path) -> Push:
+def _push_request(runner: StepRunner, file: Path, errored: PulledState, private: Path) -> Push:
     """
     The push of a saved state: of a clear copy, which only the call sees, where it is encrypted.
     """
     services = runner.services
     if is_encrypted(file.read_bytes()):
-        services.files.write(private, lost.raw.decode())
+        services.files.write(private, errored.raw.decode())
         file = private
     return Push(file, runner.options.plan.lock_timeout)
 
 
 def _check_pushable(
-    prepared: PreparedStep, file: Path, lost: PulledState, current: PulledState
+    prepared: PreparedStep, file: Path, errored: PulledState, current: PulledState
 ) -> None:
     """
     Refused where the state in the file is not a later one of the same lineage. Where nothing was
@@ -286,16 +288,17 @@ def _check_pushable(
     """
     bound = prepared.record.provider_state if prepared.record else None
     lineage = current.lineage or (bound.lineage if bound else None)
-    if lineage is not None and lost.lineage != lineage:
+    if lineage is not None and errored.lineage != lineage:
         raise Refused(
             "lineage",
-            f"{file} has lineage {lost.lineage}, the provider state {lineage}: it is another state",
+            f"{file} has lineage {errored.lineage}, the provider state {lineage}: "
+            "it is another state",
             hint="look where it comes from; --dismiss-errored-state REASON puts it aside",
         )
-    if current.lineage is not None and lost.serial < current.serial:
+    if current.lineage is not None and errored.serial < current.serial:
         raise Refused(
             "serial_back",
-            f"{file} has serial {lost.serial}, the provider state has gone on to "
+            f"{file} has serial {errored.serial}, the provider state has gone on to "
             f"{current.serial}: what has been saved since would be lost",
             hint="compare the two; --dismiss-errored-state REASON puts it aside",
         )
@@ -335,7 +338,7 @@ def _tainted_addresses(record: OperationRecord) -> tuple[str, ...]:
 
 def _misplaced_problems(
     records: Mapping[str, OperationRecord],
-    wanted: Sequence[str],
+    addresses: Sequence[str],
     addresses_of: Callable[[OperationRecord], Sequence[str]],
     what: str,
 ) -> list[Problem]:
@@ -347,7 +350,7 @@ def _misplaced_problems(
         for address in dict.fromkeys(addresses_of(record)):
             steps_by_address.setdefault(address, []).append(step)
     problems = []
-    for address in wanted:
+    for address in addresses:
         steps = steps_by_address.get(address, [])
         if not steps:
             listed = ", ".join(sorted(steps_by_address)) or "nothing"

@@ -49,7 +49,7 @@ def lock_ends(prepared: PreparedStep) -> str | None:
     return f"it ends with {owner} that holds it" if owner is not None else None
 
 
-def check_breakable(runner: StepRunner, name: str, wanted: str) -> StateLock:
+def check_breakable(runner: StepRunner, name: str, lock_id: str) -> StateLock:
     """
     The lock with the id ``wanted``, which a run of ours left and nobody needs.
 
@@ -72,7 +72,7 @@ def check_breakable(runner: StepRunner, name: str, wanted: str) -> StateLock:
             f"{target}: the provider state is not locked: there is nothing to unlock",
         )
     runs = tuple(_past_runs(runner, name, lock))
-    objects = unlock_objection(lock, wanted, runs)
+    objects = unlock_objection(lock, lock_id, runs)
     if objects is not None:
         raise _foreign(target, lock, objects)
     run = run_at(runs, lock.since) if lock.since else None
@@ -85,11 +85,11 @@ def _past_runs(runner: StepRunner, name: str, lock: StateLock) -> Iterable[RunPe
     """
     The earlier runs of ours that are known here and in the store.
     """
-    here = list(_from_files(runner, lock))
-    run_ids = {runner.session.run_id, *(run.run_id for run in here)}
+    local = list(_from_files(runner, lock))
+    run_ids = {runner.session.run_id, *(run.run_id for run in local)}
     entries = runner.services.store.history(runner.deployment.target(name))
-    there = (run for run in _from_entries(entries) if run.run_id not in run_ids)
-    return (_bounded(runner.services, run) for run in (*here, *there))
+    stored = (run for run in _from_entries(entries) if run.run_id not in run_ids)
+    return (_bounded(runner.services, run) for run in (*local, *stored))
 
 
 def _bounded(services: Services, run: RunPeriod) -> RunPeriod:
