@@ -480,6 +480,30 @@ def test_what_has_vanished_is_accepted_by_the_command_that_met_it(desk: Desk, co
     assert "--accept-vanished" in str(found.command)
 
 
+@pytest.mark.parametrize("later", [False, True])
+@pytest.mark.parametrize(
+    ("code", "said"), [("backend_changed", "backend move"), ("state_of_another", "tell them apart")]
+)
+def test_a_state_in_another_place_is_told_until_somebody_comes_further(
+    desk: Desk, code: str, said: str, later: bool
+) -> None:
+    """
+    The record reads ok, and whoever changes the step is refused: what to change is told, also after
+    a run that ended before it could meet the refusal again.
+    """
+    desk.has("network", status="ok", run_id=FIRST, resources=Resources(inventory=refs("v.a v-1")))
+    wrong = Fault(code=code, phase="init", summary="it is elsewhere")
+    ran(desk, SECOND, ended(status="error").model_copy(update={"error": wrong}), exit_code=4)
+    if later:
+        typed = Fault(code="invalid", phase="blueprint", summary="there is no object nope.x")
+        ran(desk, THIRD, ended(status="error").model_copy(update={"error": typed}), exit_code=3)
+
+    found = row(desk)
+
+    assert said in str(found.hint)
+    assert found.recommended is None
+
+
 @pytest.mark.parametrize("code", ["vanished", "in_doubt"])
 def test_objects_that_left_the_provider_state_are_looked_for(desk: Desk, code: str) -> None:
     """

@@ -20,7 +20,13 @@ from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.destroy.applied_graph import applied_graph
 from orchestrator.domain.json_model import HookTarget
 from orchestrator.domain.provider_query.scope import CREDENTIAL
-from orchestrator.domain.record.record import Fault, OperationRecord, UnreadableRecord, parse_record
+from orchestrator.domain.record.record import (
+    MISPLACED,
+    Fault,
+    OperationRecord,
+    UnreadableRecord,
+    parse_record,
+)
 from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.state_lock import (
     PASSING_LOCKS,
@@ -197,7 +203,7 @@ class Inspection:
             state_replaced=_is_refused(fault, record, "lineage"),
             state_back=_is_refused(fault, record, "serial_back"),
             unadopted=fault is not None and fault.code == "unrecorded_state",
-            taken=fault is not None and fault.code == "exists_already",
+            taken=fault is not None and fault.code in ("exists_already", *MISPLACED),
             unrecorded=self.unrecorded,
             failed_run=failed,
             changed_secrets=self._changed_secrets(failed) if failed and not no_retry else (),

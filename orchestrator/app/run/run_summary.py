@@ -18,7 +18,7 @@ from orchestrator.app.session import Session
 from orchestrator.domain.events.events import KnownOutputs, LiveObjects, RunFinished
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.objects import Doubt
-from orchestrator.domain.record.record import Fault, OperationRecord, Phase
+from orchestrator.domain.record.record import MISPLACED, Fault, OperationRecord, Phase
 from orchestrator.domain.record.run_record import NextCommand, RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict
 from orchestrator.domain.record.verdicts import is_partly_applied, verdict_of
@@ -302,8 +302,8 @@ def _next(
         why = "see what would change now, and have that approved"
         return (NextCommand(command=ended.plan(), why=why),)
     codes = {row.error.code for row in rows if row.error}
-    if codes and codes <= _MISPLACED:
-        return (look_closer(session.deployment),)  # its error says what to change
+    if codes and codes <= MISPLACED:  # every command is refused until the blueprint is changed
+        return (look_closer(session.deployment),)
     try:
         inspection = _inspection(session)
         advised = {row.step: _advised(session, inspection, row.step) for row in rows}
@@ -321,9 +321,6 @@ def _next(
 
 #: The commands that a blueprint, selected steps and options say whole.
 _REPEATABLE = (*APPLYING, "adopt", "compensate", "destroy", "reconcile", "verify")
-#: Reasons for which every command that would change a step is refused, until the blueprint says
-#: another place for its provider state.
-_MISPLACED = frozenset(("backend_changed", "state_of_another"))
 
 
 def _repeated(ended: EndedCommand, why: str) -> tuple[NextCommand, ...]:

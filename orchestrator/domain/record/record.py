@@ -38,10 +38,17 @@ Command = Literal[
     "apply", "destroy", "verify", "import", "adopt", "untaint", "push", "unlock",
     "forget", "reconcile", "compensate", "before_destroy", "retain", "release", "exec",
 ]  # fmt: skip
+#: The codes by which a refusal says that the provider state is not to be where it is recorded.
+MISPLACED = frozenset({"backend_changed", "state_of_another"})
 #: The codes by which a refusal says that what is there is not what is recorded.
-CONTRADICTIONS = frozenset(
-    {"unrecorded_state", "exists_already", "vanished", "in_doubt", "lineage", "serial_back"}
-)
+CONTRADICTIONS = MISPLACED | {
+    "unrecorded_state",
+    "exists_already",
+    "vanished",
+    "in_doubt",
+    "lineage",
+    "serial_back",
+}
 #: Stands for a value that nobody is shown.
 SENSITIVE = "(sensitive)"
 #: Commands that change provider state and no remote object.

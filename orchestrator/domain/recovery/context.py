@@ -100,8 +100,8 @@ class StepFacts(Struct, frozen=True):
     another provider state than the recorded one, ``state_back`` that there is an older version of
     it, ``destroying`` that the newest run that had the step was a destroy, ``unadopted`` that the
     newest attempt found objects of which nothing is recorded, ``taken`` that it met an object that
-    is not its own where it would have made one, ``unrecorded`` that neither a record
-    nor a run of the blueprint is known here.
+    is not its own where it would have made one, or a provider state that is not its own,
+    ``unrecorded`` that neither a record nor a run of the blueprint is known here.
 
     ``failed_run`` is the run that can be retried, ``changed_secrets`` its secrets that are others
     now, ``earlier_run`` the one to roll back to; ``blockers`` forbid these. ``rerun_inputs`` is the

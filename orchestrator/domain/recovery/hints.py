@@ -60,6 +60,10 @@ CODE_HINTS: Mapping[str, str] = {
     "managed_twice": "take it out at one of the addresses with `exec TARGET -- state rm ADDRESS`: "
     "what is managed twice is changed twice",
     "exists_already": _OTHER_NAME,
+    "backend_changed": "the blueprint says another place for the provider state than it is in: "
+    "`backend move TARGET` takes it there, or set the backend back",
+    "state_of_another": "one provider state belongs to one target: tell them apart in the "
+    "backend's config, by ${environment} and ${step.name}",
     "errored_state": "save the provider state before anything else: `reconcile "
     "--push-errored-state`",
 }
