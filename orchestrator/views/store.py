@@ -15,18 +15,23 @@ from orchestrator.views.page import Page, Paper, Part
 
 def check_text(document: StoreCheckDocument, paper: Paper) -> str:
     """
-    Each thing that a store must do: whether it does, how long it takes, or why not.
+    Each thing that a store must do: whether it does, how long it takes, or why not; a reason that
+    is the one before is not repeated.
     """
     page = Page(paper)
     verdict = "fit for its work" if document.ok else "not usable"
     page.line((document.url, "bold"), f"  {verdict}")
     rows: list[list[Part]] = []
+    told = ""
     for check in document.checks:
         time = f"{check.milliseconds:.1f} ms" if check.milliseconds is not None else ""
         outcome: Part = ("ok", "green") if check.ok else ("failed", "red")
         message = (check.message or time).removeprefix(f"{document.url}: ")
-        rows.append([outcome, check.name, message])
+        rows.append([outcome, check.name, message if check.ok or message != told else "the same"])
+        told = message
     page.table(rows, indent=2)
+    if not document.ok:
+        page.line("docs/stores.md lists the permissions and grants that are needed")
     return page.render()
 
 

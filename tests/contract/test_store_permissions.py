@@ -4,7 +4,7 @@ The permissions that docs/stores.md asks for: they are enough, and each of them 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +18,7 @@ from orchestrator.stores.postgres import PostgresStore
 from tests.aws.proxy import Proxy, proxy_before
 from tests.contract.stores import postgres
 from tests.engine.postgres import Postgres
-from tests.fakes.entries import NETWORK, claim, entry
+from tests.fakes.entries import NETWORK, claim, entry, lease
 from tests.project import REPOSITORY
 from tests.servers import s3_server
 
@@ -113,6 +113,43 @@ def test_each_grant_is_needed(database: Database, table: str, privilege: str) ->
         with pytest.raises(StoreUnavailable) as raised:
             store.append(entry())
         assert "docs/stores.md" in raised.value.hint
+    store.close()
+
+
+def test_reading_needs_no_more_than_to_read(database: Database) -> None:
+    """
+    Who may only select sees everything that reading commands show; whoever wants to write is told,
+    and nothing is written.
+    """
+    writer = database.open()
+    writer.append(entry())
+    writer.take_claim(claim("run-1"))
+    writer.put_lease(lease("run-1"))
+    writer.put_blob("runs/r/run.json", b"{}")
+    writer.close()
+    for table, privilege in GRANTS:
+        if privilege != "SELECT":
+            database.revoke(table, privilege)
+    store = database.open()
+    seen = (store.newest(NETWORK), store.records(), store.history(NETWORK))
+    beside = (store.claim("web", "prod"), store.blobs(""), store.blob("runs/r/run.json"))
+    alive = store.lease("run-1")
+    writes: list[Callable[[], object]] = [
+        store.probe,
+        lambda: store.append(entry(sequence=2)),
+        lambda: store.take_claim(claim("run-1")),
+        lambda: store.put_lease(lease("run-1")),
+        lambda: store.put_blob("b", b""),
+        lambda: store.drop_blob("runs/r/run.json"),
+    ]
+    for write in writes:
+        with pytest.raises(StoreUnavailable, match="permission denied"):
+            write()
+
+    assert seen == (entry(), [entry()], [entry()])
+    assert beside == (claim("run-1"), ["runs/r/run.json"], b"{}")
+    assert alive is not None
+    assert store.history(NETWORK) == [entry()]
     store.close()
 
 

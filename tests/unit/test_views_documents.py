@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from orchestrator.domain.documents.documents import StatusDocument
 from orchestrator.domain.documents.schemas import DOCUMENTS
+from orchestrator.domain.documents.store import StoreCheck, StoreCheckDocument
 from orchestrator.domain.record.run_record import NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.errors import EXIT_CODES, Refused
@@ -20,6 +21,7 @@ from orchestrator.views.formats import STATUS_STYLE, exit_meaning
 from orchestrator.views.outcome import outcome_text, unoffered_hint
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
+from orchestrator.views.store import check_text
 from tests.golden.samples import ERROR, ERRORS, NOW, OK, RUNNING, TEXTS, status
 
 MAJOR = {"plan": 2}  # those that are no longer at their first
@@ -86,6 +88,22 @@ def test_status_tells_what_is_not_settled(word: str) -> None:
     A running record is told by its condition, a spooled outcome as such.
     """
     assert word in status_text(RUNNING, Paper(now=NOW, width=200))
+
+
+def test_a_store_that_is_away_is_told_once() -> None:
+    """
+    Why a check failed is not repeated with those after it; times are.
+    """
+    why = "postgres://h/d: connection refused"
+    checks = [StoreCheck(name=name, ok=False, message=why) for name in ("read", "write")]
+    checks += [StoreCheck(name=name, ok=True, milliseconds=0.5) for name in ("a", "b")]
+    document = StoreCheckDocument(url="postgres://h/d", ok=False, checks=tuple(checks))
+
+    text = check_text(document, Paper(now=NOW))
+
+    assert (text.count("connection refused"), text.count("the same")) == (1, 1)
+    assert text.count("0.5 ms") == 2
+    assert "docs/stores.md" in text
 
 
 @pytest.mark.parametrize("verdict", Verdict)
