@@ -28,6 +28,6 @@ def hook_targets(
                 condition=watch.condition(record),
                 run_id=record.run_id,
                 last_error=record.last_error,
-                objects=tuple(ref.name for ref in record.resources.inventory),
+                objects=tuple(ref.name for ref in record.live_objects),
                 in_doubt=record.resources.in_doubt,
             )
