@@ -9,6 +9,7 @@ import pytest
 from fixtures.fakecloud import Cloud
 from tests.engine.readback_project import REQUIRED
 from tests.project import Project
+from tests.terminal import Terminal
 
 pytestmark = pytest.mark.engine
 
@@ -115,6 +116,10 @@ def test_what_was_imported_is_not_destroyed_unasked(project: Project, cloud: Clo
     assert refused.code == 4 and "import block" in refused.said, refused.said
     assert len(cloud.servers()) == 2
     assert project.run("apply", "taken", "--yes", *replaced).code == 4
+    project.environ.pop("TF_IN_AUTOMATION")
+    terminal = Terminal(project, "apply", "taken", *replaced)
+    assert terminal.finish() == 4
+    assert "Go on?" not in terminal.shown, "nobody is asked about what is refused anyway"
     project.ok("destroy", "taken", "--yes", *accepted)
     assert not cloud.servers()
 

@@ -46,7 +46,7 @@ def review(
 
     Where not all can be planned, each step is asked for in its turn, as it is without a review; a
     plan without changes needs no answer. Where the answer is no the steps are reported as pending;
-    so they are, with nobody asked, where the policy forbids what an apply would do to one of them.
+    so they are, with nobody asked, where what is planned of one of them is refused.
     """
     options, services = runner.options, runner.services
     asks = options.interactive and not options.plan.approved
@@ -66,7 +66,7 @@ def review(
     except OrchestratorError:
         return Review()  # it is found again, with the step that it concerns
     document, approval = result.document, result.approval
-    refused = refusals(document.policy) if judges else {}
+    refused = planner.rows.refused | (refusals(document.policy) if judges else {})
     if refused:
         runner.end_before_work(selected, refused)
         return Review(goes_on=False)
