@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -244,3 +245,24 @@ def test_no_record_is_not_never_run(project: Project) -> None:
     assert refused.code == 4
     assert commands == ["orchestrator adopt found --step one --step two"]
     assert adopted.statuses == {"one": "ok", "two": "ok"}
+
+
+def test_what_another_target_has_is_named(project: Project) -> None:
+    """
+    The state is another one, and holds an object that is recorded already: a destroy of either
+    takes it from the other.
+    """
+    project.write("modules/object/main.tf", MODULE)
+    step = "{module: ../modules/object, inputs: {value: theirs}}"
+    for name in ("mine", "copied"):
+        text = f"version: 1\nname: {name}\nsteps: {{one: {step}}}\n"
+        project.write(f"blueprints/{name}.yaml", text)
+    project.ok("apply", "mine", "--yes")
+    place = project.own / "state/copied/default/one.tfstate"
+    place.parent.mkdir(parents=True)
+    state = json.loads((project.own / "state/mine/default/one.tfstate").read_text())
+    place.write_text(json.dumps({**state, "lineage": "11111111-2222-3333-4444-555555555555"}))
+
+    said = " ".join(project.ok("adopt", "copied", "--yes").said.replace("one │", "").split())
+
+    assert "is terraform_data.object of mine/default/one already" in said

@@ -379,15 +379,15 @@ def _encryption_changed(services: Services, prepared: PreparedStep, before: Pull
 
 
 def warn_of_shared_objects(
-    services: Services, step: str, target: str, imports: Mapping[str, str]
+    services: Services, step: str, target: str, taken_over: Mapping[str, str]
 ) -> None:
     """
-    Warn of objects, by address the id, that are to be imported although another target has them. It
-    may be another object all the same: a name is an id in each region or account.
+    Warn of objects, by address the id, that are to be taken over although another target has them.
+    It may be another object all the same: a name is an id in each region or account.
     """
-    if not imports:
+    if not taken_over:
         return
-    address_of = {(parse_address(at).type, id_): at for at, id_ in imports.items()}
+    address_of = {(parse_address(at).type, id_): at for at, id_ in taken_over.items()}
     for record in services.store.records():
         other = str(record.target.target)
         for ref in record.resources.inventory:
