@@ -165,9 +165,9 @@ class Masker:
                 choices = [re.escape(MARK), _either(self._texts), numbers if self._numbers else ""]
                 # A lookahead, so that values that overlap are all found.
                 pattern = re.compile(f"(?=({'|'.join(filter(None, choices))}))")
-                known = self._texts or self._numbers
+                leaves = self._texts or self._numbers
                 of_any = (
-                    partial(_masked, pattern, self._within_base64) if known else _without_shapes
+                    partial(_masked, pattern, self._within_base64) if leaves else _without_shapes
                 )
                 of_short = lru_cache(4096)(of_any)
                 self._mask = lambda text: (of_short if len(text) <= _SHORT else of_any)(text)

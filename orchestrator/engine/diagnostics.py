@@ -104,8 +104,8 @@ def parse_text(text: str) -> tuple[Diagnostic, ...]:
         head, body = match, []
     if head is not None:
         diagnostics.append(_diagnostic(head, body))
-    telling = [item for item in diagnostics if not _PREFACE.match(item.summary)]
-    return tuple(telling or diagnostics)
+    specific = [item for item in diagnostics if not _PREFACE.match(item.summary)]
+    return tuple(specific or diagnostics)
 
 
 def lock_holder(diagnostics: Iterable[Diagnostic]) -> StateLock | None:

@@ -98,19 +98,19 @@ def _files(
         raise Invalid([Problem(f"cannot read {shown}: {exc.strerror}", at)]) from exc
     # What Terraform passes over: hidden files and those that editors leave.
     names = [name for name in names if not name.startswith((".", "#"))]
-    both = [name for name in names if name.endswith(_ENDINGS)]
+    paths = [name for name in names if name.endswith(_ENDINGS)]
     tofu_only = [name for name in names if name.endswith(_TOFU_ENDINGS)]
     if engine == "tofu":
         replaced = {re.sub(r"\.tofu(?=$|\.json$)", ".tf", name) for name in tofu_only}
-        both = sorted({*both, *tofu_only} - replaced)
-    if not both:
+        paths = sorted({*paths, *tofu_only} - replaced)
+    if not paths:
         what = f"{shown} holds no .tf files: it is not a module"
         hint = ""
         if tofu_only:
             what = f"{shown} holds only .tofu files, which Terraform does not read"
             hint = "say `engine: {kind: tofu}` in the blueprint, or --engine tofu"
         raise Invalid([Problem(what, at, hint)])
-    return [directory / name for name in both], bool(tofu_only)
+    return [directory / name for name in paths], bool(tofu_only)
 
 
 def _parse(path: Path, shown: str) -> HclFile:

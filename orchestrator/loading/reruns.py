@@ -157,5 +157,5 @@ def _blobs_of_modules(store: OperationStore, run: RunRecord) -> dict[str, bytes]
     The snapshots and lock files of a run that the store has, by the names of their blobs.
     """
     names = [name for row in run.steps for name in module_blobs(row)]
-    found = {name: store.blob(name) for name in dict.fromkeys(names)}
-    return {name: data for name, data in found.items() if data is not None}
+    blobs = {name: store.blob(name) for name in dict.fromkeys(names)}
+    return {name: data for name, data in blobs.items() if data is not None}

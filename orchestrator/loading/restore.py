@@ -77,13 +77,13 @@ def restore_deployment(
     The deployment of run ``run_id``. Invalid, with all problems, where a secret of it is not to be
     had any more; where those that are AVAILABLE do, it is left out.
     """
-    problems, lacking = Problems(), Problems()
+    problems, missing = Problems(), Problems()
     if input_policy is InputPolicy.REQUIRED:
-        lacking = problems
+        missing = problems
     at = Location(f"run {run_id}")
-    steps = {name: _step(step, stored, current, at, lacking) for name, step in stored.steps.items()}
+    steps = {name: _step(step, stored, current, at, missing) for name, step in stored.steps.items()}
     inputs = _inputs(stored, current, at, input_policy, problems)
-    env = _environment(stored, steps, current, at, lacking)
+    env = _environment(stored, steps, current, at, missing)
     problems.check()
     summary = current.summary
     return Deployment(

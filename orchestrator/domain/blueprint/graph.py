@@ -168,9 +168,9 @@ def _from_first(cycle: Sequence[str], position: Mapping[str, int]) -> list[str]:
 
     graphlib lists it the other way round: each is needed by the next.
     """
-    ring = list(reversed(cycle))[:-1]
-    start = ring.index(min(ring, key=position.__getitem__))
-    return [*ring[start:], *ring[:start], ring[start]]
+    circle = list(reversed(cycle))[:-1]
+    start = circle.index(min(circle, key=position.__getitem__))
+    return [*circle[start:], *circle[:start], circle[start]]
 
 
 def _closure(step: str, edges: Mapping[str, Collection[str]]) -> frozenset[str]:

@@ -87,6 +87,6 @@ def derived_backend(
     dot = tail.rfind(".")
     cut = len(name) if dot < 0 or separator != "." else len(name) - len(tail) + dot
     stem = name[:cut]
-    joint = separator if stem and not stem.endswith("/") else ""
+    infix = separator if stem and not stem.endswith("/") else ""
     word = kind.replace("_", "-") if separator == "-" else kind
-    return {**config, setting: f"{stem}{joint}{word}{name[cut:]}"}
+    return {**config, setting: f"{stem}{infix}{word}{name[cut:]}"}

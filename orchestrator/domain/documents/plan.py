@@ -90,8 +90,8 @@ class PlannedStep(PlanChanges, StepPlan):
         """
         The row with its counts.
         """
-        did = self.resources or self.actions  # without values: what goes with its parent
-        counts = PlanCounts.of_actions(item.action for item in did)
+        changes = self.resources or self.actions  # without values: what goes with its parent
+        counts = PlanCounts.of_actions(item.action for item in changes)
         return self.model_copy(update={"counts": counts})
 
 

@@ -79,8 +79,8 @@ def lasting_warnings(
     What the engine warned of in a plan and in its apply, each once; what the plan said of `check`
     blocks is left out, for the apply has evaluated them again.
     """
-    lasting = (item for item in planned if not item.summary.startswith("Check block assertion"))
-    return tuple(dict.fromkeys((*lasting, *applied)))
+    warnings = (item for item in planned if not item.summary.startswith("Check block assertion"))
+    return tuple(dict.fromkeys((*warnings, *applied)))
 
 
 class Journal(Struct, frozen=True):
@@ -144,12 +144,12 @@ class Journal(Struct, frozen=True):
         items = (*lease.completed, *lease.in_flight)
         began = {(item.address, item.action): item.started_at for item in items}
         done = {(item.address, item.action): item.id for item in lease.completed}
-        flying = {(item.address, item.action) for item in lease.in_flight}
+        in_flight = {(item.address, item.action) for item in lease.in_flight}
         return replace(
             self,
             began={**began, **self.began},
             completed={**done, **self.completed},
-            unfinished=self.unfinished | (flying - self.began.keys()),
+            unfinished=self.unfinished | (in_flight - self.began.keys()),
         )
 
     def with_deletes(self, addresses: Iterable[str]) -> Journal:

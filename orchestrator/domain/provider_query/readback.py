@@ -134,7 +134,7 @@ def read_back(
                 was_absent=elsewhere is None and was_absent(query, conclusion.method),
             )
         blocked = conclusion.ids and not adoptable
-        nowhere = conclusion.verdict == "unknown" and not conclusion.ids
+        is_unknown = conclusion.verdict == "unknown" and not conclusion.ids
         readback = Readback(
             verdict=conclusion.verdict,
             method=conclusion.method,
@@ -142,7 +142,7 @@ def read_back(
             adoptable=adoptable,
             why=f"{conclusion.why}; {OCCUPIED}" if blocked else conclusion.why,
             at=at,
-            look=where_to_look(query.doubt, provider) if nowhere else None,
+            look=where_to_look(query.doubt, provider) if is_unknown else None,
             ownership=ownership,
             evidence=evidence,
         )
@@ -234,11 +234,11 @@ def _adoptions(record: OperationRecord) -> Iterable[tuple[str, str]]:
     Resources and the methods by which an object of theirs was found that was then taken over: as
     proven ours, or by a person who said that it is the one in doubt.
     """
-    taken = {(item.address, item.id) for item in record.adopted}
+    adopted = {(item.address, item.id) for item in record.adopted}
     for item in record.settled:
         doubt, readback = item.doubt, item.doubt.readback
         if readback is None or not readback.ids:
             continue
-        by_word = any((doubt.address, id_) in taken for id_ in readback.ids)
+        by_word = any((doubt.address, id_) in adopted for id_ in readback.ids)
         if item.how == "adopted" or (item.how == "forgotten" and by_word):
             yield parse_address(doubt.address).resource, readback.method

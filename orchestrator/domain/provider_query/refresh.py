@@ -67,10 +67,12 @@ def unexplained(
     In a wrong region a provider still finds what has no region (roles, policies, buckets): that
     does not vouch for objects of other types. A single object may be gone.
     """
-    seeing = {item.configuration for item in present}
+    configurations = {item.configuration for item in present}
     kinds = {(item.configuration, item.type) for item in present}
     lost = [item for item in gone if (item.configuration, item.type) not in kinds]
     count = Counter(item.configuration for item in lost)
     return tuple(
-        item for item in lost if item.configuration not in seeing or count[item.configuration] > 1
+        item
+        for item in lost
+        if item.configuration not in configurations or count[item.configuration] > 1
     )

@@ -173,8 +173,8 @@ class Claim(RecordModel):
         """
         Whether the claim's run may work beside the run of the ``other`` claim.
         """
-        mine = (self.request_token, self.command)
-        same = self.request_token is not None and mine == (other.request_token, other.command)
+        request = (self.request_token, self.command)
+        same = self.request_token is not None and request == (other.request_token, other.command)
         return same and not {*self.steps} & {*other.steps}
 
     def without(self, run_id: str) -> Claim | None:

@@ -51,8 +51,8 @@ def _status(record: OperationRecord | None) -> Status | None:
         return None
     if is_partly_applied(record) and not record.resources.in_doubt:
         return Status.OK
-    doubted = record.status in READY and record.resources.in_doubt
-    return Status.ERROR if doubted or is_unmade(record) else record.status
+    in_doubt = record.status in READY and record.resources.in_doubt
+    return Status.ERROR if in_doubt or is_unmade(record) else record.status
 
 
 def verdict_of(
@@ -69,8 +69,8 @@ def verdict_of(
     wrong. What such a module made stays, and is no reason not to call the steps destroyed. What was
     applied in part, as it was asked for, is no error, and not ok either.
     """
-    unwell = (Status.ERROR, Status.RUNNING)
-    counted = (*rows, *(row for row in beside if row[0] is not None and row[0].status in unwell))
+    failing = (Status.ERROR, Status.RUNNING)
+    counted = (*rows, *(row for row in beside if row[0] is not None and row[0].status in failing))
     result = verdict((_status(record), condition) for record, condition in counted)
     if result is Verdict.OK and any(is_partly_applied(record) for record, _ in counted):
         return Verdict.PARTIAL

@@ -445,9 +445,9 @@ def advise(context: RecoveryContext) -> Advice:
     importing = (
         case.situation is Situation.UNMADE and attempt is not None and attempt.command == "import"
     )
-    vain = _AGAIN if context.facts.taken or importing else ()
+    excluded = _AGAIN if context.facts.taken or importing else ()
     available = {
-        choice.remedy for choice in choices if choice.available and choice.remedy not in vain
+        choice.remedy for choice in choices if choice.available and choice.remedy not in excluded
     }
     return Advice(
         situation=case.situation,

@@ -279,13 +279,13 @@ def _words(context: RecoveryContext) -> dict[str, str]:
     doubts = context.doubts
     run = record.run_id if record else ""
     objects = _counted(len(record.live_objects) if record else 0)
-    doing = record.active_command if record else None
-    working = f"{doing or 'a command'} of run {run} is going on"
+    command = record.active_command if record else None
+    claim = f"{command or 'a command'} of run {run} is going on"
     return {
         "run": run,
         "failed": facts.failed_run or "",
         "earlier": facts.earlier_run or "",
-        "working": facts.claimed_by or working,
+        "working": facts.claimed_by or claim,
         "settling": f"{facts.settling:.0f}",
         "unproven": facts.unproven_process or "",
         "foreign_ids": ", ".join(

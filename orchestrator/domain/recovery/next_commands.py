@@ -357,9 +357,9 @@ def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Next
         if not all(item.context.has_more_to_destroy for item in steps):
             return  # what nobody can destroy yet keeps what it needs
         options = _once(word for item in steps for word in destroy_options(item.context))
-    doing = "go on with what is left" if ended.verb == "destroy" else "go on from here"
-    when = "if what was refused is meant" if ended.accepting else "once the cause is fixed"
-    yield NextCommand(command=ended.again(*options), why=f"{doing}, {when}")
+    purpose = "go on with what is left" if ended.verb == "destroy" else "go on from here"
+    condition = "if what was refused is meant" if ended.accepting else "once the cause is fixed"
+    yield NextCommand(command=ended.again(*options), why=f"{purpose}, {condition}")
 
 
 def _taking_down(

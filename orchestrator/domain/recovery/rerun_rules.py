@@ -211,8 +211,8 @@ def run_identity_blocker(
     What forbids to come from a run: there is none of that id, or it is somebody else's.
     """
     if run is None:
-        there = f"--blueprint {blueprint}" + (f" -e {environment}" if environment else "")
-        hint = f"`orchestrator runs {there}` lists them"
+        options = f"--blueprint {blueprint}" + (f" -e {environment}" if environment else "")
+        hint = f"`orchestrator runs {options}` lists them"
         return Blocker("unknown_run", f"there is no run {run_id}", hint)
     if run.project != project:
         return Blocker(

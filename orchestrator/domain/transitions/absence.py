@@ -88,11 +88,11 @@ def absence_findings(
     What the provider's answers say of each object: gone; terminating where the provider still has
     it; unknown, and why.
     """
-    lacking = Answer("unknown", why="the saved provider state lacks it")
+    unanswered = Answer("unknown", why="the saved provider state lacks it")
     return tuple(
         AbsenceFinding(ref, _STATES[answer.verdict], answer.why, saved)
         for ref in refs
-        for answer in [result.saved.get((ref.address, ref.id), lacking)]
+        for answer in [result.saved.get((ref.address, ref.id), unanswered)]
     )
 
 
@@ -124,13 +124,13 @@ def update_doubts(
     keys = {item.key for item in findings}
     leaving = [d for d in doubts if d.action in ("delete", "forget")]
     by_key = {(d.address, d.id): d for d in leaving}
-    weighed = [d for d in doubts if d not in leaving or (d.address, d.id) not in keys]
+    remaining = [d for d in doubts if d not in leaving or (d.address, d.id) not in keys]
     settled = []
     for item in findings:
         earlier = by_key.get(item.key)
         if item.state != "gone":
             since = earlier.at if earlier else at
-            weighed.append(
+            remaining.append(
                 Doubt(
                     address=item.ref.address,
                     action="forget",
@@ -143,7 +143,7 @@ def update_doubts(
             )
         elif earlier is not None:
             settled.append(SettledDoubt(doubt=earlier, how="gone", run_id=run_id, at=at))
-    return tuple(weighed), tuple(settled)
+    return tuple(remaining), tuple(settled)
 
 
 def _seen_again(finding: AbsenceFinding, at: datetime) -> Readback | None:

@@ -27,7 +27,7 @@ def unproven_imports(
     if state is None:
         return ()
     doubts = {doubt.address: doubt for doubt in before.resources.in_doubt} if before else {}
-    ours = {(ref.type, ref.id) for ref in before.resources.inventory} if before else set()
+    owned = {(ref.type, ref.id) for ref in before.resources.inventory} if before else set()
     adopted_before = {(item.type, item.id) for item in before.adopted} if before else set()
     adopted = []
     for address in (*imported_addresses(marker), *_arrived(marker, state)):
@@ -35,7 +35,7 @@ def unproven_imports(
             continue
         id_, kind = state.ids[address], type_of(address)
         doubt = doubts.get(address)
-        if (kind, id_) in ours | adopted_before or (doubt is not None and doubt.is_proven(id_)):
+        if (kind, id_) in owned | adopted_before or (doubt is not None and doubt.is_proven(id_)):
             continue
         readback = doubt.readback if doubt is not None and doubt.readback else None
         same = readback is not None and id_ in readback.ids
@@ -65,7 +65,7 @@ def in_another_place(
     The objects that have taken, in a state that moved without us, the addresses of those
     in ``vanished``: nothing proves that they are ours.
     """
-    making = {doubt.address for doubt in before.resources.in_doubt if doubt.action == "create"}
+    creates = {doubt.address for doubt in before.resources.in_doubt if doubt.action == "create"}
     adopted = {(item.address, item.id) for item in before.adopted}
     return tuple(
         AdoptedObject(
@@ -80,7 +80,7 @@ def in_another_place(
         for ref in vanished
         if ref.address in state.ids
         and ref.deposed is None
-        and ref.address not in making
+        and ref.address not in creates
         and (ref.address, state.ids[ref.address]) not in adopted
     )
 
@@ -109,11 +109,11 @@ def _arrived(marker: OperationRecord, state: PulledState) -> tuple[str, ...]:
     """
     if marker.active_command != "exec":
         return ()
-    held = {(ref.type, ref.id) for ref in marker.resources.inventory}
+    recorded = {(ref.type, ref.id) for ref in marker.resources.inventory}
     return tuple(
         item.address
         for item in state.objects
-        if item.deposed is None and (item.type, item.id) not in held
+        if item.deposed is None and (item.type, item.id) not in recorded
     )
 
 

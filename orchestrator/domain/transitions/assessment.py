@@ -124,10 +124,10 @@ class _Assessment:
             address, name, parts = item.address, item.name, ENGINE_ACTIONS[item.action]
             keys = [(address, part) for part in parts]
             done = {part for part in parts if self._done(item, part)}
-            errs = any(
+            has_error = any(
                 key in self.journal.errored or self._failed_silently(key, done) for key in keys
             )
-            if errs and not (done and self._is_one_of_several(item)):
+            if has_error and not (done and self._is_one_of_several(item)):
                 fates["failed"][name] = None
             if item.action == "replace" and done == {"create", "delete"}:
                 fates["replaced"][name] = None
@@ -183,13 +183,13 @@ class _Assessment:
         return address in self.present and (not existed or other)
 
     def _deleted(self, item: PlannedAction, *, reported: bool) -> bool:
-        meant = self._deleted_by(item)
+        objects = self._deleted_by(item)
         if item.action == "replace":
-            if meant & self.deposed:
+            if objects & self.deposed:
                 return False
-            return bool(meant) and (reported or not meant & self.in_state)
-        if not meant & self.in_state:
-            return bool(meant)
+            return bool(objects) and (reported or not objects & self.in_state)
+        if not objects & self.in_state:
+            return bool(objects)
         ended = reported and (item.address, "delete") not in self.journal.unfinished
         return ended and not self._is_one_of_several(item)
 
@@ -226,8 +226,8 @@ class _Assessment:
             return
         known_id = self.journal.completed.get(key) if part == "create" else None
         if part != "create":
-            meant = self._deleted_by(item)
-            ids = sorted(id_ for _, id_ in meant & self.in_state or meant if id_ is not None)
+            objects = self._deleted_by(item)
+            ids = sorted(id_ for _, id_ in objects & self.in_state or objects if id_ is not None)
             known_id = ids[0] if ids else self.ids_before.get(address)
         self.doubts.setdefault(
             (item.name, part),

@@ -89,8 +89,8 @@ def conclude(
     carried = _carried_doubts(marker.resources.in_doubt, resources)
     fresh = (doubt.model_copy(update={"at": stamp.at}) for doubt in resources.in_doubt)
     resources = resources.model_copy(update={"in_doubt": (*carried, *fresh)})
-    let_go = released_objects(marker, evidence.state, resources, stamp.at)
-    resources = resources.model_copy(update={"released": let_go})
+    released = released_objects(marker, evidence.state, resources, stamp.at)
+    resources = resources.model_copy(update={"released": released})
     if command == "destroy":
         return _end_destroy(marker, before, evidence, resources, stamp)
     created = {address for address, action in evidence.journal.completed if action == "create"}
@@ -252,8 +252,8 @@ def _without_released(marker: OperationRecord) -> OperationRecord:
     """
     The marker without the objects that its plan forgets: nothing confirms their absence.
     """
-    let_go = set(forgotten_refs(marker))
-    remaining = tuple(ref for ref in marker.resources.inventory if ref not in let_go)
+    forgotten = set(forgotten_refs(marker))
+    remaining = tuple(ref for ref in marker.resources.inventory if ref not in forgotten)
     return marker.model_copy(
         update={"resources": marker.resources.model_copy(update={"inventory": remaining})}
     )

@@ -296,9 +296,9 @@ def unconfirmed_reason(
     Code and words for an absence that is not confirmed: ``remaining`` where the provider still has
     an object, ``vanished`` where all in doubt left without us, else ``unconfirmed``.
     """
-    there = describe_remaining(findings)
-    if there:
-        return "remaining", f"the provider still has {there}"
+    remaining = describe_remaining(findings)
+    if remaining:
+        return "remaining", f"the provider still has {remaining}"
     without_us = all(
         doubt.action == "forget" and doubt.saved is None and doubt.address not in resources.deleted
         for doubt in resources.in_doubt

@@ -35,7 +35,7 @@ def released_objects(
     if state is None:
         return ()
     ids = {(item.type, item.id) for item in state.objects}
-    doubted = {(doubt.address, doubt.id) for doubt in resources.in_doubt}
+    doubts = {(doubt.address, doubt.id) for doubt in resources.in_doubt}
     forgotten = {(ref.address, ref.id) for ref in forgotten_refs(marker)}
     deleted = {
         (item.doubt.address, item.doubt.id)
@@ -46,7 +46,7 @@ def released_objects(
     released = []
     for ref in marker.resources.inventory:
         key = (ref.address, ref.id)
-        if (ref.type, ref.id) in ids or key in doubted or key in deleted:
+        if (ref.type, ref.id) in ids or key in doubts or key in deleted:
             continue
         if ref.id is None and ref.address in state.addresses:
             continue

@@ -95,7 +95,7 @@ def _provider_state_now(
     unproven = {(item.type, item.id) for item in before.adopted}
     lost = missing_from_state(before, state)
     missing = [ref for ref in lost if (ref.type, ref.id) not in unproven]
-    let_go = [ref for ref in lost if (ref.type, ref.id) in unproven]
+    released = [ref for ref in lost if (ref.type, ref.id) in unproven]
     vanished = [ref for ref in missing if (ref.address, ref.id) not in keys]
     resources = before.resources.model_copy(
         update={
@@ -107,7 +107,7 @@ def _provider_state_now(
                 *vanished_doubts(vanished),
             ),
             "released": tuple(
-                released_object(ref, "forgotten", marker, stamp.at) for ref in let_go
+                released_object(ref, "forgotten", marker, stamp.at) for ref in released
             ),
         }
     )

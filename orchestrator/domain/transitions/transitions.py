@@ -316,8 +316,8 @@ def _engine_of(
     """
     The engine that last wrote a provider state which this run has not written.
     """
-    ours = facts.run.engine if facts.run else None
-    return last_writer(state, ours, before.engine if before else None)
+    engine = facts.run.engine if facts.run else None
+    return last_writer(state, engine, before.engine if before else None)
 
 
 def checked(
@@ -376,8 +376,8 @@ def released(before: OperationRecord, stamp: EntryStamp, *, run_id: str) -> Oper
     """
     The entry of a target that is no longer retained.
     """
-    let_go: EntryChanges = {"retained": None, "retained_as_declared": False}
-    return next_entry(before, stamp, Trigger.RELEASE, {**let_go, **in_run(run_id)})
+    changes: EntryChanges = {"retained": None, "retained_as_declared": False}
+    return next_entry(before, stamp, Trigger.RELEASE, {**changes, **in_run(run_id)})
 
 
 def in_run(run_id: str) -> EntryChanges:

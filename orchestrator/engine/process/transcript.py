@@ -89,9 +89,9 @@ class Transcript:
         The last messages, once nothing more is written: an unfinished line and what stderr says.
         ``ending`` is how the engine ended, as far as that is known.
         """
-        spoken: list[ParsedLine] = []
+        parsed: list[ParsedLine] = []
         if self._rest:
-            spoken.append(self._parse(self._rest.decode(errors="replace")))
+            parsed.append(self._parse(self._rest.decode(errors="replace")))
         text = _read_from(self._stderr, 0).decode(errors="replace")
         self.stderr_text = escaped(self._mask(text))
         diagnostics = parse_text(text)
@@ -106,17 +106,17 @@ class Transcript:
                 if self.verb not in _READS:
                     detail = f"{crash.detail}\nall of it: {self._log_file}".strip()
                     crash = crash.model_copy(update={"detail": detail})
-                spoken.append(ParsedLine(self.stderr_text, (DiagnosticMessage(crash),)))
-        spoken += [
+                parsed.append(ParsedLine(self.stderr_text, (DiagnosticMessage(crash),)))
+        parsed += [
             ParsedLine(render(diagnostic), (DiagnosticMessage(diagnostic),))
             for diagnostic in map(self._masked, diagnostics)
         ]
-        if not any(item.messages for item in spoken) and self.stderr_text.strip():
+        if not any(item.messages for item in parsed) and self.stderr_text.strip():
             lines = self.stderr_text.strip().splitlines()
             lines = lines if self.verb == "program" else lines[-_LAST_LINES:]
             # What exec runs is shown as it comes: its stdout and stderr are not mixed.
-            spoken += [ParsedLine(x, (LogLine(x),) if self.verb != "exec" else ()) for x in lines]
-        return self._take(spoken)
+            parsed += [ParsedLine(x, (LogLine(x),) if self.verb != "exec" else ()) for x in lines]
+        return self._take(parsed)
 
     def _parse(self, line: str) -> ParsedLine:
         if self.verb in ("plan", "apply"):

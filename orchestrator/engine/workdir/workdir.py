@@ -256,8 +256,10 @@ class DirectoryWorkDirs:
 
     def not_composable(self, roots: Mapping[str, tuple[Snapshot, WorkDir]]) -> Mapping[str, str]:
         modules = {snapshot.digest: snapshot for snapshot, _ in roots.values()}
-        said = {digest: not_composable(snapshot) for digest, snapshot in modules.items()}
-        reasons = {step: said[snapshot.digest] for step, (snapshot, _) in roots.items()}
+        reason_by_digest = {
+            digest: not_composable(snapshot) for digest, snapshot in modules.items()
+        }
+        reasons = {step: reason_by_digest[snapshot.digest] for step, (snapshot, _) in roots.items()}
         locks = {step: self.lock_file(root) for step, (_, root) in roots.items()}
         _, others = merged_lock_files({step: lock for step, lock in locks.items() if lock})
         reasons |= dict.fromkeys(others, "other steps lock other versions of its providers")
