@@ -133,8 +133,7 @@ class Session:
 
     def result(self, step: str) -> StepRun:
         """
-        What is known of a step of this run, or of the module of a hook of one: that joins the steps
-        when it is first asked for.
+        The row of a step of this run. A step that has none yet, or the module of a hook, gets one.
         """
         with self._lock:
             row = next((item for item in self.run.steps if item.step == step), None)
@@ -255,7 +254,8 @@ class Session:
 
     def _landed(self, target: str, address: str, action: Action) -> list[InFlight]:
         """
-        What is not under way any more: of a deposed and a new object at one address the first one.
+        Remove an object from those under way and return it. A deposed and a new object have one
+        address: the first of them is removed.
         """
         key = (target, address, action)
         items = [it for it in self._in_flight if (it.target, it.address, it.action) == key][:1]
@@ -273,10 +273,10 @@ class Session:
 
     def take_claim(self, *, wait: bool = False, takeover: str | None = None) -> None:
         """
-        Hold the blueprint and environment. A claim whose owner is proven gone is taken over; with
-        ``takeover``, a reason, also one whose owner cannot be proven dead from here and whose
-        heartbeat is old. One that may be shared is. Any other is waited for with ``wait``, else
-        Busy.
+        Take the claim of the blueprint and environment. A claim is replaced where its owner is
+        proven gone; with ``takeover``, a reason, also where its owner cannot be proven dead from
+        here and its heartbeat is old. A claim that can be shared is shared. For any other one
+        ``wait`` waits; without it the error is Busy.
         """
         services = self.services
         current: Claim | None = None

@@ -55,7 +55,7 @@ class TerminalApprover:
 
     def review(self, document: PlanDocument) -> bool:
         """
-        The same of a whole run, whose plan is shown first.
+        Whether the person approved the plan of a whole run, which is shown first.
         """
         from orchestrator.cli.invocation import paper
         from orchestrator.views.plan import plan_text
@@ -72,7 +72,7 @@ class TerminalApprover:
 
     def agree(self, what: str) -> bool:
         """
-        The same, asked in these words.
+        Whether the person approved ``what``.
         """
         return self._ask(f"{self._where}, {what}")
 
@@ -109,25 +109,25 @@ def _drop_typed_ahead() -> None:
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
-class Nobody:
+class NoApprover:
     """
-    For commands that never ask.
+    The approver of commands that never ask: the answer is no.
     """
 
     def approve(self, command: str, step: str, plan: PlanReady) -> bool:
         """
-        No.
+        No plan of a step is approved.
         """
         return False
 
     def review(self, document: PlanDocument) -> bool:
         """
-        No.
+        No plan of a run is approved.
         """
         return False
 
     def agree(self, what: str) -> bool:
         """
-        No.
+        Nothing else is approved.
         """
         return False

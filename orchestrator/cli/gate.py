@@ -96,7 +96,7 @@ def command(
         )
         reports = Reports.take(files, call.project, call.selection.blueprint)
         reports.write(None, shown, gate=document)
-        return _tell(call, document)
+        return _print_document(call, document)
     try:
         allowed = parse_allowed(allow, deployment.steps)
     except ValueError as exc:
@@ -137,12 +137,12 @@ def command(
     if plan_out is not None and approval is not None and document.verdict != "fail":
         write_approval(call.project.directory / plan_out, approval)
     changes = document.plan is not None and document.plan.verdict != "no_changes"
-    return _tell(call, document) or (2 if detailed_exitcode and changes else 0)
+    return _print_document(call, document) or (2 if detailed_exitcode and changes else 0)
 
 
-def _tell(call: RunCall, document: GateDocument) -> int:
+def _print_document(call: RunCall, document: GateDocument) -> int:
     """
-    Print the document; the exit code of its verdict.
+    Print the document and return the exit code of its verdict.
     """
     from orchestrator.errors import Refused
     from orchestrator.views.gate import gate_text

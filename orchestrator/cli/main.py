@@ -156,8 +156,7 @@ def _ended(ctx: click.Context, /, code: int | None, **_: object) -> tuple[int, b
 
 def _warn_of_misspelt(variable: str) -> None:
     """
-    Say that a variable stands for nothing, where its name is close to that of one that does: what
-    it was meant to choose is not chosen.
+    Warn of an environment variable that is not read and whose name is close to one that is.
     """
     from orchestrator.domain.suggestions import did_you_mean
 
@@ -207,7 +206,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         stdout.flush()
     if stdout.lost is not None:
         silence(sys.stdout)
-        code = code or _tell_lost_output(stdout.lost, recorded=recorded)
+        code = code or _report_lost_output(stdout.lost, recorded=recorded)
     try:
         sys.stderr.flush()
     except OSError:
@@ -228,10 +227,10 @@ def _check_text(words: Sequence[str]) -> None:
             raise Invalid([Problem(f"{what} is not UTF-8 text", hint=hint)])
 
 
-def _tell_lost_output(lost: OSError, *, recorded: bool) -> int:
+def _report_lost_output(lost: OSError, *, recorded: bool) -> int:
     """
-    The exit code of a command that went well: 0 where the reader has left with what it wanted, as
-    `| head` does, and where the result is ``recorded``. Else it is nowhere. What was lost is said.
+    Report that the result could not be written, and return the exit code. It is 0 where the reader
+    has left with what it wanted, as `| head` does, and where the result is ``recorded``.
     """
     if isinstance(lost, BrokenPipeError):
         return 0

@@ -156,7 +156,7 @@ def command(
 
 def _input_options(call: RunCall, deployment: Deployment) -> list[str]:
     """
-    The options that gave inputs on this command line, without values that nobody is to see.
+    The options that gave inputs on this command line, without secret values.
     """
     variables = [text for text in call.selection.variables if not _is_secret(text, deployment)]
     files = [str(file) for file in call.selection.input_files]

@@ -65,7 +65,7 @@ class Reports(Struct, frozen=True):
         cls, values: Mapping[str, Path | None], project: ProjectContext, blueprint: str
     ) -> Reports:
         """
-        Those that the options ask for.
+        The reports that the options ask for.
         """
         files = {
             name: project.directory / path for name, path in values.items() if path is not None
@@ -162,7 +162,7 @@ def annotate_problems(problems: Iterable[Problem], root: Path, environ: Mapping[
 
 def _annotate(findings: Iterable[Finding], prefix: str) -> None:
     """
-    Say them as GitHub's workflow commands, on stderr: stdout is the result.
+    Write the findings as GitHub workflow commands to stderr: stdout is the result.
     """
     stderr = sys.stderr
     raw = stderr.raw if isinstance(stderr, WatchedStream) else stderr

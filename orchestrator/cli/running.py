@@ -149,7 +149,7 @@ def reading_services(
     ``records`` that something of it is kept.
     """
     from orchestrator import composition
-    from orchestrator.cli.approval import Nobody
+    from orchestrator.cli.approval import NoApprover
     from orchestrator.cli.signals import StopSignals
 
     with (
@@ -160,7 +160,7 @@ def reading_services(
             engine=engine,
             sink=invocation.quiet_sink(),
             stop=stop,
-            approver=Nobody(),
+            approver=NoApprover(),
             current_modules=current_modules,
             records=records,
         ) as services,

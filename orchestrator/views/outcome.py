@@ -157,8 +157,7 @@ def counts_text(step: StepRun) -> str:
 
 def released_texts(released: Iterable[ReleasedObject]) -> list[str]:
     """
-    What was let go, last in a count because each object is named: "1 forgotten: a.b (id-1) lives
-    on".
+    The objects that were released, by how: "1 forgotten: a.b (id-1) lives on".
     """
     items = list(released)
     endings = {"forgotten": "lives on", "vanished": "was not found any more"}

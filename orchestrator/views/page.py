@@ -87,7 +87,7 @@ class Paper(Struct, frozen=True):
 
     def on(self, stream: TextIO) -> Paper:
         """
-        The same, with ASCII only unless the stream writes UTF-8.
+        The paper for a stream: ASCII only unless the stream writes UTF-8.
         """
         encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "")
         return replace(self, unicode=encoding == "utf8")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.app.services import Services
 from orchestrator.checks import SystemChecks
-from orchestrator.cli.approval import Nobody
+from orchestrator.cli.approval import NoApprover
 from orchestrator.domain.blueprint.blueprint import (
     Backend,
     Deployment,
@@ -112,7 +112,7 @@ class Premises:
             workdirs=DirectoryWorkDirs(self.work, self.place),
             checks=SystemChecks(SetClock()),
             policy_rules=RegoRules({}),
-            approver=Nobody(),
+            approver=NoApprover(),
             stop=SetStop(),
             masker=Masker(),
             actor=ACTOR,

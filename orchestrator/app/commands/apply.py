@@ -178,7 +178,7 @@ def _apply_step(
     runner: StepRunner, policy: ApplyPolicy, unchanged: Mapping[str, EnginePlan], name: str
 ) -> Outcome:
     """
-    One step to its end, tried again as its ``retry`` allows; ``made`` are plans that are known to
+    Apply one step, again as its ``retry`` allows. ``unchanged`` holds the plans that are known to
     be empty.
     """
     if name not in runner.steps.prepared:

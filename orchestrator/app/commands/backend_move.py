@@ -142,7 +142,7 @@ def _root(applied: StoredDeployment, name: str) -> Step | None:
 
 def _stored_as_moved(runner: StepRunner, applied: StoredDeployment, step: Step) -> str:
     """
-    Keep what was applied, with the backend as it is now; the digest of that.
+    Store the deployment that was applied, with the backend as it is now, and return its digest.
     """
     services = runner.services
     value = step.backend.config.resolve(static_lookup(runner.deployment, step)).value

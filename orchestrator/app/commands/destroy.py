@@ -261,9 +261,11 @@ def _note_retained(runner: StepRunner, skipped: Mapping[str, str]) -> None:
 
 def _confirm_absent(runner: StepRunner, name: str) -> OrchestratorError | None:
     """
-    Look whether a step that was never applied is really not there: the records may be those of
-    another store. Then the blueprint can be called destroyed as a whole. Where that cannot be told
-    it stays pending; the error where its state holds something, or no entry can be written.
+    Check that a step without a record has no provider state: its record may be in another store.
+    Only then can the whole blueprint be called destroyed. A step that cannot be checked stays
+    pending.
+
+    Returns the error where its state holds something, or where no entry can be written.
     """
     if runner.services.stop.stopping:
         runner.end_skipped(name, "never applied")

@@ -112,7 +112,7 @@ def _execute_in(words: Sequence[str], runner: StepRunner, name: str) -> Outcome:
     command = EngineCommand.parse(words)
     runner.check_saved(name)
     operation = _operation(runner, name, command)
-    result = operate(runner, name, operation, observe=partial(_tell, runner, name))
+    result = operate(runner, name, operation, observe=partial(_emit_line, runner, name))
     return report_operation(runner, name, result, f"{command.name} done")
 
 
@@ -165,7 +165,7 @@ def _check(
             )
 
 
-def _tell(runner: StepRunner, name: str, message: Message) -> None:
+def _emit_line(runner: StepRunner, name: str, message: Message) -> None:
     if isinstance(message, LogLine):
         at = runner.services.clock.now()
         runner.services.sink.emit(EngineLine(at=at, step=name, line=message.line))

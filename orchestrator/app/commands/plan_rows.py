@@ -75,8 +75,9 @@ class PlanRows:
         plan: PlanReady | None = None,
     ) -> None:
         """
-        Add the row of a root that could not be planned, or whose plan would be refused. What it
-        could not read may be what an ``unapplied`` upstream makes: only then can that be told.
+        Add the row of a root that could not be planned, or whose plan would be refused. It is
+        deferred where it failed to read data sources and an ``unapplied`` upstream may still make
+        what they read.
         """
         if unapplied and _is_unread(exc):
             message = self._services.masker.mask(exc.message)

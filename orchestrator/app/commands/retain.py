@@ -57,9 +57,9 @@ def retain_declared(runner: StepRunner, steps: Collection[str]) -> None:
 
 def follow_declared(runner: StepRunner, steps: Iterable[str]) -> None:
     """
-    Hold what is recorded as retained against what the blueprint says of it now. What the blueprint
-    had retained follows it, and so does a person's word where the blueprint has a later review; any
-    other difference is told. Nothing but `release` lets go.
+    Compare what is recorded as retained with what the blueprint declares now. A retention from the
+    blueprint is updated, one from the command line only where the blueprint has a later review; any
+    other difference is noted. Only `release` ends a retention.
     """
     for name in steps:
         record = runner.steps.records.get(name)

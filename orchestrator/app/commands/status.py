@@ -232,8 +232,8 @@ def _next(
     selected: Sequence[str],
 ) -> tuple[NextCommand, ...]:
     """
-    Where to go on if something is not well, or nobody looks after it any more; of steps that were
-    selected only about these.
+    The commands to go on with where a step is not ok or a target is orphaned; about the
+    ``selected`` steps only, where there are any.
     """
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)
     commands = []

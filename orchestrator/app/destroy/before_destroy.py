@@ -70,7 +70,7 @@ def note_before_destroy(request: DestroyRequest, runner: StepRunner, steps: Iter
 
 def run_before_destroy(request: DestroyRequest, runner: StepRunner, name: str) -> StepResult | None:
     """
-    Do it, for a step whose destroy is approved; None where there is nothing to be done.
+    Run the ``before_destroy`` hook of a step whose destroy is approved; None where none is due.
     """
     action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
     if action is None or record is None:

@@ -60,7 +60,7 @@ def _suggestion(name: str, used: Iterable[str]) -> str:
 
 def _secrets(steps: PreparedSteps, step: str) -> Mapping[Path, str]:
     """
-    Where the secrets are in what the step was applied with, and what they are called.
+    The names of the secrets among the inputs that the step was applied with, by their path.
     """
     text = steps.values.recorded_text(steps.records.get(step))
     return (

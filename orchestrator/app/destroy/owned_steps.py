@@ -51,7 +51,8 @@ class OwnedStep:
 
     def run(self) -> StepResult:
         """
-        Empty it. Errors before the marker leave the record as it was and are raised.
+        Empty the provider state of the step. An error before the marker is written leaves the
+        record as it was and is raised.
         """
         services, record = self.services, self.prepared.record
         assert record is not None, "a target without a record goes with nobody"

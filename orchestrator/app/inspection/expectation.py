@@ -61,8 +61,8 @@ def check_expectation(
 
 def _counts(row: StepState, document: StatusDocument) -> bool:
     """
-    Whether the row is a step's. The module of a hook, whose objects stay on purpose, and what left
-    the blueprint count where they went wrong.
+    Whether the row counts. A hook's module, whose objects stay on purpose, and an orphaned target
+    count only where they failed or are running.
     """
     beside = hook_of(row.step) is not None or row.target in document.orphaned
     return not beside or row.status in (StepStatus.ERROR, StepStatus.RUNNING)
@@ -85,8 +85,8 @@ def _needed_by_retained(document: StatusDocument, graph: Graph) -> frozenset[str
 
 def _undone(row: StepState) -> str:
     """
-    That a step was compensated since it was applied, or that was tried: then `ok` tells of its
-    objects only; or that its newest attempt found objects in doubt. Empty where nothing is.
+    Why a step with the expected status is not as expected: its newest attempt found objects in
+    doubt, or it was compensated since its apply. Empty where neither is so.
     """
     tried = row.failed_attempt
     if tried is not None and tried.error is not None and tried.error.code == InDoubt.code:

@@ -103,7 +103,8 @@ class Inspection:
 
     def condition(self, step: str) -> Condition | None:
         """
-        Of a running record; where it carries out a module of its own, that one's engine counts too.
+        The condition of a running record; None where it is not running. Where its hook applies a
+        module, the engine of that module counts too.
         """
         if step not in self.signs:
             return None
@@ -154,7 +155,7 @@ class Inspection:
 
     def _children(self, step: str) -> set[str]:
         """
-        The steps that were made inside the step, directly or not: blueprint and record agree.
+        The steps that are owned by the step, directly or not, in the blueprint and in the record.
         """
         children: set[str] = set()
         owners = {
@@ -243,7 +244,7 @@ class Inspection:
 
     def _action_doubts(self, step: str) -> dict[HookKind, str]:
         """
-        What is interrupted or in doubt in them, by action.
+        What was interrupted or is in doubt in the modules of the step's hooks, by hook.
         """
         doubts_by_kind: dict[HookKind, str] = {}
         for root in self.hook_targets(step):
@@ -388,8 +389,8 @@ def _process(signs: LifeSigns, record: OperationRecord | None) -> str:
 
 def _scope(providers: Mapping[str, Template]) -> str:
     """
-    Where the providers look, as the blueprint says it: references stand for themselves, and what
-    may be a credential written out is left out.
+    The providers with their configuration as the blueprint has it: references are not resolved, and
+    what may be a credential is left out.
     """
     shown = []
     for name, template in providers.items():

@@ -20,10 +20,9 @@ def listed_targets(
     selected: Collection[str] | None = None,
 ) -> list[str]:
     """
-    Every step in the order of an apply, each followed by the modules of its hooks that have a
-    record, then what left the blueprint and may be alive, or has let go of what lives on. Where the
-    blueprint or environment is gone that is all it had. Of a selection what it names, and the
-    modules of the hooks of its steps.
+    The targets to list: every step in the order of an apply, each followed by the recorded modules
+    of its hooks; then the orphans that may be alive or have released objects that live on. With
+    ``selected`` only these, and the hooks of these steps.
     """
     steps = [name for step in summary.graph.order for name in (step, *_hooks(step, records))]
     names = (*steps, *_orphans(summary, records))
@@ -39,9 +38,8 @@ def select_targets(
     exclude: Sequence[str],
 ) -> set[str] | None:
     """
-    The names that a person's selection stands for, None where there is none: the module of a hook
-    and what left the blueprint by its name, steps by patterns as elsewhere. Usage where a pattern
-    matches nothing.
+    The names that a selection matches; None where nothing is selected. Hooks and orphans are
+    selected by their exact name, steps by pattern. Usage where a pattern matches nothing.
     """
     if not patterns and not exclude:
         return None

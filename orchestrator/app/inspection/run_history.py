@@ -79,7 +79,7 @@ class RunHistory:
 
     def failed_attempt(self, step: str) -> Attempt | None:
         """
-        That run, where it failed in a way that is told beside the status.
+        The newest attempt of the step, where it failed in a way that the status does not show.
         """
         return failed_attempt(self.finding(step))
 

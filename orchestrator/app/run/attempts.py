@@ -18,9 +18,10 @@ def with_retries(
     runner: StepRunner, name: str, attempt: Callable[[int], StepResult]
 ) -> tuple[StepResult, int]:
     """
-    What ``attempt`` (by number, from 1) made of the step in the end, and how many there were.
+    Attempt a step until it succeeds or its rule allows no further attempt; returns the last result
+    and the number of attempts. ``attempt`` takes the number, from 1.
 
-    What an attempt did is told even if a later one could not begin.
+    The result of an attempt is returned even where a later one could not begin.
     """
     services, rule = runner.services, runner.deployment.steps[name].retry
     number, result = 1, attempt(1)

@@ -72,9 +72,9 @@ def composed_plan(
 ) -> dict[str, ComposedStep]:
     """
     The plans of those of these steps that can be planned together, from their modules as ``source``
-    has them; what stood in the way of the others is found again when they are planned on their own.
-    A destroy and a refresh alone are planned with the inputs that each step was applied with: none
-    waits for another.
+    has them. The others are planned on their own, which reports what is wrong with them. A destroy
+    and a refresh are planned with the inputs that each step was applied with, so that none waits
+    for another.
     """
     services = steps.services
     as_applied = direction == "destroy" or options.only_refresh

@@ -21,8 +21,8 @@ from orchestrator.errors import Busy, EngineFailed, InDoubt, Invalid, Orchestrat
 
 class GoneSteps(Struct, frozen=True):
     """
-    Of the steps that are recorded as absent or destroyed: the refusals of those whose provider
-    state holds objects, and why that of others could not be looked at.
+    The provider states of steps that are recorded as absent or destroyed: the refusals of those
+    that hold objects (``alive``), and the errors of those that could not be read (``unread``).
     """
 
     alive: dict[str, OrchestratorError]
@@ -53,8 +53,8 @@ def look_at_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> GoneSteps:
 
 def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, OrchestratorError]:
     """
-    The steps among those recorded as gone whose provider state holds objects, each with its
-    refusal. A state that cannot be looked at is told of, and refuses nothing.
+    The refusals of the steps that are recorded as gone and whose provider state holds objects. A
+    state that cannot be read is noted and refuses nothing.
     """
     states = look_at_gone_steps(steps, names)
     for name, error in states.unread.items():
@@ -69,8 +69,8 @@ def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, Or
 
 def verify_gone(services: Services, deployment: Deployment, names: Iterable[str]) -> None:
     """
-    Refused where the provider state of a step that is recorded as gone holds objects, or cannot be
-    looked at: then nobody may rely on the record.
+    Refused where the provider state of a step that is recorded as gone holds objects or cannot be
+    read.
     """
     with steps_to_read(services, deployment, jobs=4, allow_engine_change=True) as steps:
         states = look_at_gone_steps(steps, names)

@@ -396,7 +396,7 @@ def earlier_objects(steps: PreparedSteps, name: str, kind: HookKind) -> list[Obj
 
 def check_outcome_known(last: HookResult | None, name: str, again: str) -> None:
     """
-    Refused where an action may have run to its end, and nobody can tell.
+    Refused where the last run of a hook was cut short, so that nobody knows what it did.
     """
     if last is not None and last.verdict == "unknown":
         raise Refused(
@@ -409,7 +409,7 @@ def check_outcome_known(last: HookResult | None, name: str, again: str) -> None:
 
 def hook_exit_codes(result: StepResult, kind: HookKind, stopped: int) -> list[int]:
     """
-    The exit codes that the end of an action stands for; ``stopped`` is the run's own of a signal.
+    The exit codes of a hook's result; ``stopped`` is the exit code of the run's own signal.
     """
     last = last_hook_result(result.record, kind)
     unknown = result.mutated and last is not None and last.verdict == "unknown"

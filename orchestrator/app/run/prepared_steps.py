@@ -85,9 +85,9 @@ def recorded_source(
 
 def backend_only(steps: PreparedSteps, step: Step, record: OperationRecord | None) -> ModuleSource:
     """
-    Nothing but the backend: all it takes to empty the provider state of what went with its parent,
-    whose providers may need values that are gone with it too. Where the module encrypts its state
-    it takes the module as well, without providers.
+    A source with the backend and no module: enough to empty the provider state of a step that went
+    with its parent, whose providers may need values that are gone with the parent. Where the module
+    encrypts its state the source has the module, without providers.
     """
     if record is not None and record.state_encryption:
         recorded = recorded_source(steps, step, record)

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 
 from orchestrator.app.run.repeated_request import earlier_run
 from orchestrator.app.run.request import RunOptions, RunRequest
-from orchestrator.app.run.run_summary import finish_run, tell_earlier
+from orchestrator.app.run.run_summary import finish_run, report_repeated_run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.step_selection import check_approval, select_steps
 from orchestrator.app.services import Services
@@ -43,8 +43,8 @@ def run(
     earlier = earlier_run(services, deployment, request, selected, run_id)
     if earlier is not None:
         session = Session(services, deployment, earlier)
-        _tell_start(session, request, selected)
-        return tell_earlier(session, request, started=started)
+        _report_start(session, request, selected)
+        return report_repeated_run(session, request, started=started)
     session = open_session(
         services,
         deployment,
@@ -57,7 +57,7 @@ def run(
         skipped_preflight=options.skip_preflight,
         lineage=request.lineage,
     )
-    _tell_start(session, request, selected)
+    _report_start(session, request, selected)
     error: OrchestratorError | None = None
     try:
         if options.inputs_given:
@@ -77,7 +77,7 @@ def run(
     return finish_run(session, request, error, started=started)
 
 
-def _tell_start(session: Session, request: RunRequest, selected: Sequence[str]) -> None:
+def _report_start(session: Session, request: RunRequest, selected: Sequence[str]) -> None:
     services, deployment = session.services, session.deployment
     info = services.engine.info
     services.sink.emit(
@@ -100,8 +100,8 @@ def _tell_start(session: Session, request: RunRequest, selected: Sequence[str]) 
 @contextmanager
 def _working_directories(session: Session, *, wait: bool) -> Iterator[None]:
     """
-    The working directories, used by nobody else: a job beside this one in the same checkout, or a
-    command that only reads, is waited for.
+    Hold the working directories while the body runs. Another job in the same checkout, or a command
+    that only reads, is waited for.
     """
     services, deployment = session.services, session.deployment
     with ExitStack() as stack:
@@ -120,8 +120,8 @@ def _working_directories(session: Session, *, wait: bool) -> Iterator[None]:
 @contextmanager
 def _handing_back(session: Session) -> Iterator[None]:
     """
-    Where a takeover ends with Busy before anything was recorded, the run that the claim was taken
-    from keeps it: it is alive.
+    Give the claim back to the run it was taken from, where the body ends with Busy before anything
+    was recorded: that run is alive.
     """
 
     def entries() -> set[str]:

@@ -63,7 +63,7 @@ EXIT_BY_CODE = {
 
 def exit_codes_of(fault: Fault | None, doubts: Sequence[Doubt], stopped: int) -> list[int]:
     """
-    The exit codes that a step's outcome stands for; ``stopped`` is the run's own of a signal.
+    The exit codes of a step's outcome; ``stopped`` is the exit code of the run's own signal.
     """
     codes = [InDoubt.exit_code] if doubts else []
     if fault is not None:
@@ -122,13 +122,13 @@ def finish_run(
         remaining = {r.target.step: r for r in outcome.records if r.status not in NOTHING_THERE}
         session.set_remaining(remaining, outcome.orphaned)
     session.finish(exit_code, fault)
-    _tell_end(session, request, error, outcome, exit_code, started)
+    _report_end(session, request, error, outcome, exit_code, started)
     return exit_code
 
 
-def tell_earlier(session: Session, request: RunRequest, *, started: float) -> int:
+def report_repeated_run(session: Session, request: RunRequest, *, started: float) -> int:
     """
-    Report the run that has carried out this very request already; its exit code.
+    Report the run that carried out this request before, and return its exit code.
     """
     exit_code = session.run.exit_code
     assert exit_code is not None, "it came to its end"
@@ -138,11 +138,11 @@ def tell_earlier(session: Session, request: RunRequest, *, started: float) -> in
         f"run {session.run_id} has carried out the request {session.run.request_token} already; "
         "nothing is done again"
     )
-    _tell_end(session, request, None, outcome, exit_code, started)
+    _report_end(session, request, None, outcome, exit_code, started)
     return exit_code
 
 
-def _tell_end(
+def _report_end(
     session: Session,
     request: RunRequest,
     error: OrchestratorError | None,

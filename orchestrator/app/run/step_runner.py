@@ -60,7 +60,7 @@ def no_reason(_: str) -> None:
 
 def nothing_more(_: Sequence[str]) -> Mapping[str, OrchestratorError]:
     """
-    Nothing else has to hold before the first step.
+    No further check before the first step.
     """
     return {}
 

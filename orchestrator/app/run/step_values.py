@@ -224,7 +224,8 @@ class StepValues:
 
     def recalled(self, prepared: PreparedStep) -> RecalledInputs:
         """
-        The same, and whether the secrets are those that it was applied with.
+        The values that the step was applied with, and whether the secrets are the ones of that
+        apply.
         """
         step, record = prepared.step, prepared.record
         text = self.recorded_text(record)
@@ -266,8 +267,8 @@ class StepValues:
 
     def secret_at_hand(self, step: Step, path: PathInValue, _origin: str) -> Json:
         """
-        What a secret of a step's recorded inputs is today, masked from here on; None where that
-        cannot be told.
+        The current value of a secret of a step's recorded inputs, masked from here on; None where
+        it cannot be resolved.
         """
         try:
             value = self._current_secret(step, path)

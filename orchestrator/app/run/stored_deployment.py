@@ -24,7 +24,7 @@ from orchestrator.ports.workdir import Snapshot
 
 def store_deployment(runner: StepRunner) -> None:
     """
-    Keep what the run means to do, without secrets, and name it in the run's record.
+    Store the deployment of the run, without secrets, and set its digest in the run's record.
     """
     services = runner.services
     text = stored_form(runner.deployment, services.key).to_json().encode()
@@ -37,8 +37,8 @@ def store_snapshots(
     runner: StepRunner, steps: Sequence[str], source: SourceOf
 ) -> dict[str, OrchestratorError]:
     """
-    Keep the snapshot that each step is to be applied from, and the run's record with their digests;
-    by step, what could not be packed.
+    Store the snapshot that each step is to be applied from, and the run's record with their
+    digests. Returns the steps whose module could not be packed, with the error.
     """
     failures: dict[str, OrchestratorError] = {}
     rows: dict[str, StepRun] = {}
@@ -72,8 +72,8 @@ def _snapshot(steps: PreparedSteps, name: str, source: SourceOf) -> Snapshot:
 
 def carried_over(runner: StepRunner, name: str) -> StepRunChanges:
     """
-    What the run's row says of a step that it leaves alone as ok: if that was applied from what this
-    run means too, this run stands for it as well. Nothing if it was something else.
+    The digests in the run's row of a step that the run skips as ok, so that a rerun of this run
+    covers that step, too. Empty where the step was applied from another deployment.
     """
     record, services = runner.steps.records.get(name), runner.services
     if record is None or record.deployment != runner.session.run.deployment:

@@ -91,8 +91,8 @@ def _other_sources(
     plan: CheckedPlan,
 ) -> list[str]:
     """
-    What else it would be made from than what was reviewed. A serial that moved alone is none, nor
-    is the state that an attempt before this one began.
+    The sources of the plan that differ from the reviewed ones. A serial alone does not count, nor
+    does the state that an attempt before this one began.
     """
     compared = [
         ("the module", approved.module, prepared.snapshot.digest),
@@ -112,9 +112,9 @@ def _blueprint_digests(
     services: Services, prepared: PreparedStep, inputs: StepInputs
 ) -> dict[str, str]:
     """
-    Digests of what the blueprint gives a step: inputs of its module and the configuration of its
-    providers, of which no value of the plan need tell. Without credentials: those of a plan may be
-    others. And without what comes from other steps: their own plans hold that.
+    Digests of what the blueprint gives a step: the inputs of its module and the configuration of
+    its providers, which the values of a plan need not show. Credentials are left out, because an
+    apply may use other ones; so is what comes from other steps, which their own plans cover.
     """
 
     def own(values: Mapping[str, object], templates: Mapping[str, Template]) -> list[str]:

@@ -126,8 +126,8 @@ class AttemptFacts:
     @property
     def _resolved_inputs_file(self) -> str:
         """
-        Where the store has the inputs: where an earlier run left the very same ones, else with this
-        attempt.
+        The blob of the resolved inputs: that of an earlier run where they are the same, else that
+        of this attempt.
         """
         record = self._prepared.record
         if record is not None and record.resolved_inputs_digest == self._resolved_inputs_digest:

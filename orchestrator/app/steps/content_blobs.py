@@ -27,7 +27,7 @@ def read_lock_file(services: Services, target: str, snapshot: str) -> bytes | No
 
 def store_lock_file(services: Services, target: str, snapshot: str, lock: bytes) -> None:
     """
-    Keep the lock file that a target is used with at a snapshot, if the store has another.
+    Store the lock file of a target at a snapshot, unless the store has it already.
     """
     name, digest = lock_blob(target, snapshot), content_digest(lock)
     if services.stored_blobs.get(name) != digest:
@@ -37,7 +37,7 @@ def store_lock_file(services: Services, target: str, snapshot: str, lock: bytes)
 
 def store_lock_content(services: Services, lock: bytes | None) -> str | None:
     """
-    Keep a lock file by its content; the digest.
+    Store a lock file by its content and return the digest.
     """
     if lock is None:
         return None

@@ -29,10 +29,10 @@ def look_before_create(
     session: Session, context: QueryContext, plan: CheckedPlan, inputs: StepInputs
 ) -> CheckedPlan:
     """
-    The plan with what is proven absent of the objects that it creates.
+    The plan with the objects to be created that are proven absent.
 
-    Refused where one of them exists. What the provider does not answer proves nothing and keeps
-    nothing from being created.
+    Refused where one of them exists. An object that the provider gives no answer about is created
+    all the same, and counts as not proven.
     """
     services, step = context.services, context.prepared.step
     lookup = own_lookup(session.deployment, step, inputs, {})
@@ -46,14 +46,14 @@ def look_before_create(
         return digest(value, services.key)
 
     records = services.store.records() if query.searches else []
-    existing = {(ref.type, ref.id) for record in records for ref in record.resources.inventory}
-    existing |= {(item.type, item.id) for item in plan.before.objects}
+    managed = {(ref.type, ref.id) for record in records for ref in record.resources.inventory}
+    managed |= {(item.type, item.id) for item in plan.before.objects}
     deleted = {item.address for item in plan.journal.planned if item.action == "delete"}
     before = objects_before(
         queries,
         query,
         result,
-        managed=existing,
+        managed=managed,
         leaving={(o.type, o.id) for o in plan.before.objects if o.address in deleted},
         digest=keyed,
     )

@@ -294,8 +294,9 @@ def check_adopted_records(
     records: Mapping[str, OperationRecord | None], steps: Iterable[str], *, accepted: str | None
 ) -> None:
     """
-    The same of the steps that a destroy is about to take down, from their records: before anything
-    of the others is destroyed.
+    Refused where one of the steps that a destroy takes down has objects that were adopted without
+    proof, unless a reason accepts it. Checked for all steps, from their records, before the first
+    destroy.
     """
     for step in steps:
         record = records.get(step)
@@ -329,8 +330,8 @@ def check_not_moved(
     place: BlueprintAddress, step: str, record: OperationRecord | None, at: int
 ) -> None:
     """
-    Refused where the newest entry of a step is not the one that the command was offered on (law
-    17); 0 stands for no record.
+    Refused where the newest entry of a step is not the one that the command was offered for (law
+    17); 0 is a step without a record.
     """
     sequence = record.sequence if record else 0
     if sequence == at:

@@ -278,8 +278,8 @@ class StepPipeline:
 
     def _is_covered(self, plan: CheckedPlan) -> bool:
         """
-        Whether nobody has to be asked about the plan. PlanChanged where an approval does not cover
-        it and nobody can be.
+        Whether the plan needs no further approval. PlanChanged where an approval does not cover it
+        and nobody can be asked.
         """
         if self.options.approval is None:
             return self.options.approved
@@ -454,8 +454,8 @@ class StepPipeline:
 
     def _left_undone(self) -> tuple[PlannedAction, ...]:
         """
-        What an untargeted plan would still change after a targeted apply; all that was planned if
-        that cannot be told.
+        The actions that an untargeted plan would still take after a targeted apply; all planned
+        actions where no such plan can be made.
         """
         if not self.options.targets:
             return ()

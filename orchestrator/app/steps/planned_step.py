@@ -295,7 +295,8 @@ def check_plan(
     missing_objects: MissingObjects,
 ) -> CheckedPlan:
     """
-    The plan held against the record: refused, or shown with the doubts that stay open.
+    Check the plan against the record and show it, with the doubts that stay open. An error is
+    raised where it must not be carried out.
     """
     record, step = prepared.record, prepared.step.name
     journal, before = plan.journal, plan.before
@@ -369,8 +370,8 @@ def check_plan(
 
 def _encryption_changed(services: Services, prepared: PreparedStep, before: PulledState) -> bool:
     """
-    Whether the stored state of a recorded target is to be encrypted in another way than the apply
-    that wrote it was told to. The engine does so with any plan, and plans no change for it.
+    Whether the state of a recorded target would be encrypted in another way than by the apply that
+    wrote it. The engine rewrites it with any plan, and plans no change for it.
     """
     record = prepared.record
     if record is None or record.status in NOTHING_THERE or before.lineage is None:

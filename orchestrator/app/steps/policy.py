@@ -44,7 +44,8 @@ def check_policy_of_destroy(
     session: Session, records: Collection[OperationRecord], *, override: str | None
 ) -> None:
     """
-    The same of a destroy of all that these records know, before any of it is gone.
+    Refused where a destroy of all objects in these records breaks the policy, unless a reason
+    overrides it. Checked before anything is destroyed.
     """
     steps: list[tuple[str, list[PlannedObject], Mapping[str, str]]] = []
     rows: list[PlannedStep] = []

@@ -49,7 +49,7 @@ class QueryContext:
 
     def scope(self, objects: Iterable[ObjectRef]) -> Scope:
         """
-        Where the providers of these objects are asked now.
+        The scope in which the providers of these objects are queried now.
         """
         services = self.services
         return scope(

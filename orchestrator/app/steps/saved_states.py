@@ -97,7 +97,7 @@ def _read(services: Services, step: str, saved: SavedState) -> bytes | None:
 
 def _place(services: Services, step: str, run_id: str, attempt: int) -> Path | None:
     """
-    Where it is on this machine, None where nothing of that attempt is.
+    The file of the provider state that an attempt saved on this machine; None where there is none.
     """
     attempts = dict(services.files.attempts(run_id, step))
     return attempts[attempt] / STATE_BEFORE if attempt in attempts else None

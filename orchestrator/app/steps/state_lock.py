@@ -20,7 +20,7 @@ def state_lock_of(
     services: Services, prepared: PreparedStep, step: str, run_id: str
 ) -> StateLock | None:
     """
-    Who holds the lock of a step's provider state now; None for nobody.
+    The lock on a step's provider state; None where it is not locked.
     """
     number = services.ids.entry_id()[:8]
     evidence = services.files.attempt(run_id, step, 1)

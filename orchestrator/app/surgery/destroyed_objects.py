@@ -32,9 +32,9 @@ def verify_destroyed(
     runner: StepRunner, name: str, record: OperationRecord
 ) -> OperationRecord | None:
     """
-    The entry of a step that is recorded as gone: of what the provider has all the same, or that it
-    has none, where nobody had asked it yet. None where there is nothing to record. What it does not
-    answer, or answers where it may be another one, is told and changes nothing.
+    The entry of a step that is recorded as gone, after its objects were looked up at the provider:
+    either objects that exist all the same, or the confirmation that none does. None where there is
+    nothing to record. A lookup without a certain answer is noted and changes nothing.
 
     Refused where the provider state holds objects.
     """
@@ -121,8 +121,8 @@ def _answer_here(
 
 def _readback(record: OperationRecord, ref: ObjectRef, at: datetime, *, vanished: bool) -> Readback:
     """
-    What it means that the provider has an object that was destroyed, or that had ``vanished``: if
-    it was seen to be gone in between, somebody has made another one under the same id.
+    The readback of an object that exists although it was destroyed, or that had ``vanished``. If it
+    was confirmed to be absent in between, somebody has made another one with the same id.
     """
     confirmed = record.absence is not None and record.absence.method == "provider"
     was_gone = confirmed and not vanished

@@ -249,8 +249,8 @@ def _one_by_one(
     runner: StepRunner, name: str, imports: Mapping[str, str]
 ) -> StateOperationResult | None:
     """
-    Where one plan of all would do more than import them (what they need is missing too and cannot
-    be imported), each by itself: then nothing is planned beside it.
+    Import each object by itself, on one approval: one plan of all would do more than import them,
+    because what they need is missing too and cannot be imported.
     """
     approve(runner, name, _shown(imports, ()))
     result: StateOperationResult | None = None

@@ -174,8 +174,8 @@ def _requested_operations(
 
 def _approve_word(runner: StepRunner, name: str, text: str) -> None:
     """
-    ApprovalMissing where nobody approved what changes records by a person's word, and nobody can be
-    asked or says yes.
+    ApprovalMissing where a change of records on a person's word is not approved, and nobody can be
+    asked or the answer is no.
     """
     options = runner.options
     if not options.plan.approved and not options.interactive:
@@ -343,7 +343,7 @@ def _misplaced_problems(
     what: str,
 ) -> list[Problem]:
     """
-    The addresses that are so in no step, or in several.
+    A problem for each address that ``addresses_of`` has in no step, or in several.
     """
     steps_by_address: dict[str, list[str]] = {}
     for step, record in records.items():

@@ -51,9 +51,10 @@ def lock_ends(prepared: PreparedStep) -> str | None:
 
 def check_breakable(runner: StepRunner, name: str, lock_id: str) -> StateLock:
     """
-    The lock with the id ``wanted``, which a run of ours left and nobody needs.
+    The lock with the id ``lock_id``, left by a run of ours that has ended.
 
-    Refused where there is no such lock, somebody else's, or where something of ours may be alive.
+    Refused where there is no such lock, where it is somebody else's, or where something of ours may
+    be alive.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
     target = str(runner.deployment.target(name))

@@ -72,7 +72,7 @@ class StateOperationResult(Struct, frozen=True):
     @property
     def step_result(self) -> StepResult:
         """
-        The same, as the step's row of the run tells it: no remote object was mutated.
+        The result in the form of a step's result: no remote object was mutated.
         """
         return StepResult(record=self.record, state=self.state, mutated=False, fault=self.fault)
 
@@ -122,7 +122,7 @@ def operate(
         services.note(operation.shown, step=name)
         if operation.inputs is not None:
             write_variables(services, var_file, operation.inputs, prepared.work_dir.variables)
-        _tell_heartbeat(runner, marker)
+        _start_imports(runner, marker)
         return operation.request(var_file)
 
     mutation = Mutation(
@@ -149,9 +149,10 @@ def operate(
     return StateOperationResult(outcome, after.state, last.error if last else None)
 
 
-def _tell_heartbeat(runner: StepRunner, marker: OperationRecord) -> None:
+def _start_imports(runner: StepRunner, marker: OperationRecord) -> None:
     """
-    Let the heartbeat tell what surgery takes in: of imports the engine itself says nothing.
+    Report the planned imports as under way in the heartbeat: the engine itself reports none of
+    them.
     """
     for item in marker.resources.planned:
         if item.action == "import":
