@@ -260,6 +260,25 @@ def test_what_cannot_be_imported_is_listed_and_stays_in_doubt(
     assert held == set(known) - stuck
 
 
+def test_what_does_not_exist_any_more_is_listed_by_its_key(project: Project, cloud: Cloud) -> None:
+    """
+    The engine quotes the address of an instance: each is told by it, the others come back, and the
+    command that could not bring them back is not offered again.
+    """
+    known = ids(project.record(STEP))
+    lose_state(project, "missing")
+    gone = {address: id_ for address, id_ in known.items() if "many" in address}
+    for object_id in gone.values():
+        cloud.delete_out_of_band(object_id)
+
+    rebuilt = project.run(*REBUILD, "--yes")
+
+    doubts = project.record(STEP)["resources"]["in_doubt"]
+    assert rebuilt.code == 11, rebuilt.said
+    assert {item["address"]: item["id"] for item in doubts} == gone
+    assert "--rebuild-state" not in rebuilt.out.partition("Next")[2], rebuilt.out
+
+
 def test_what_the_state_holds_is_never_touched(project: Project, cloud: Cloud) -> None:
     """
     Another object at a recorded address stays there: the recorded one is listed and in doubt.

@@ -242,6 +242,7 @@ def test_a_provider_made_from_the_steps_own_objects_proves_nothing() -> None:
     ("said", "refused"),
     [
         (missing('"a_b.c"'), {"a_b.c"}),
+        (missing(json.dumps('a_b.d["x"]')), {'a_b.d["x"]'}),
         (error("Denied", address='a_b.d["x"]'), {'a_b.d["x"]'}),
         (error("Unexpected import id 'id-2'", "expected A/B"), {'a_b.d["x"]'}),
         (error("Cannot read", "id-22 and a_b.cc and module.a_b.c are others"), set()),

@@ -178,7 +178,7 @@ def refused_imports(
         words = "|".join(map(re.escape, (address, id_)))
         named = re.compile(rf"(?<![\w.\]/-])(?:{words})(?![\w\[/-]|\.\w)")
         for error in errors:
-            text = f"{error.summary}\n{error.detail}"
+            text = f"{error.summary}\n{error.detail}".replace('\\"', '"')  # it quotes addresses
             if error.address == address or (not error.address and named.search(text)):
                 reasons.setdefault(address, _line(error))
     return reasons
