@@ -45,8 +45,8 @@ class JsonDocument(JsonModel):
 
 class HookTarget(JsonModel):
     """
-    The root of a module that a step declares as one of its actions, as its newest record tells it.
-    What it made stays when the step is destroyed: ``objects`` are alive.
+    The root of a module that a step declares as one of its hooks, as its newest record tells it.
+    Its objects stay when the step is destroyed: ``objects`` are alive.
     """
 
     target: Word

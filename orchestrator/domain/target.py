@@ -63,14 +63,14 @@ class Target(Struct, frozen=True, order=True):
 
 def hook_kind(command: str | None) -> HookKind | None:
     """
-    The action that a command of this name is; None for any other.
+    The hook kind of this name; None for any other name.
     """
     return next((kind for kind in HOOK_KINDS if kind == command), None)
 
 
 def hook_step_name(step: str, kind: HookKind) -> str:
     """
-    The name of the root that an action of a step has, where it is a module: an instance of the step
+    The name of the root that a hook of a step has, where it is a module: an instance of the step
     whose key no step can have.
 
     >>> action_name("db", "compensate"), action_name('db["eu"]', "compensate")
@@ -82,7 +82,7 @@ def hook_step_name(step: str, kind: HookKind) -> str:
 
 def hook_of(name: str) -> tuple[str, HookKind] | None:
     """
-    The step and the action that a root's name stands for; None for a step's own.
+    The step and the hook that a root's name stands for; None for a step's own.
 
     >>> hook_of('db["eu@compensate"]'), hook_of("db")
     (('db["eu"]', 'compensate'), None)
@@ -96,7 +96,7 @@ def hook_of(name: str) -> tuple[str, HookKind] | None:
 
 def step_of(name: str) -> str:
     """
-    The step that a root belongs to: its own, or that of which it is an action.
+    The step that a root belongs to: its own, or the step of which it is a hook.
 
     >>> step_of('db["@compensate"]'), step_of("db")
     ('db', 'db')

@@ -88,7 +88,7 @@ def load_deployment(
     input_policy = input_policy if reading.environment_is_valid else InputPolicy.CHECK_ONLY
     values = linked.templates()
     env = environment_variables(values, project.environ, need=input_policy, problems=problems)
-    # What an action refers to need not be set before the action is carried out.
+    # What a hook refers to need not be set before the hook is carried out.
     env |= environment_variables(
         linked.hook_templates(),
         project.environ,

@@ -20,7 +20,7 @@ def check_behaviour(
     trust: Trust, behaviour: Behaviour, hooks: Iterable[RawHook], problems: Problems
 ) -> None:
     """
-    Add the checks and actions of a step that would run a program.
+    Add a problem for each check and hook of a step that would run a program.
     """
     for spec, value in behaviour.checks:
         if spec.kind == "command":
@@ -32,7 +32,7 @@ def check_behaviour(
 
 def check_inputs(trust: Trust, blueprint: RawBlueprint, problems: Problems) -> None:
     """
-    Add the inputs whose values a program would give, in any environment.
+    Add a problem for each input whose value a program would give, in any environment.
     """
     for node in _values(blueprint):
         if is_from(node) and "command" in node.fields["from"].fields:

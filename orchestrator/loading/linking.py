@@ -281,8 +281,8 @@ class LinkedSteps(Struct, frozen=True):
 
     def sensitive_templates(self) -> list[LocatedTemplate]:
         """
-        The templates that are given to variables of steps and of their actions which make a secret
-        of it.
+        The templates that are given to variables of steps and of their hooks which make a secret of
+        it.
         """
         raw_steps = [(raw_step, self.modules[name]) for name, raw_step in self.raw_steps.items()]
         for own in self.hooks.values():

@@ -44,7 +44,7 @@ class RawBackend(Struct, frozen=True):
 
 class RawStep(Struct, frozen=True):
     """
-    A step as written, in an environment. ``fields`` are its keys, for behaviour and actions.
+    A step as written, in an environment. ``fields`` are its keys, for behaviour and hooks.
     """
 
     name: str

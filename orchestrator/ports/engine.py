@@ -145,9 +145,9 @@ class Exec(Struct, frozen=True):
 
 class Program(Struct, frozen=True):
     """
-    Another program than the engine, carried out as its calls are: the command of an action. A name
-    with "/" starts at the directory of the call. All that it has started gets the SIGINT of a stop,
-    and nothing of it outlives a program that was stopped.
+    Another program than the engine, carried out as its calls are: the command of a hook. A name
+    with "/" starts at the directory of the call. A stop sends its SIGINT to all processes that the
+    program has started, and none of them outlives a program that was stopped.
     """
 
     argv: tuple[str, ...]

@@ -103,7 +103,7 @@ def _is_within(file: str, directory: str) -> bool:
 
 def module_places(step: Step) -> Iterator[str]:
     """
-    The directories that a step's modules are made from, those of its actions among them.
+    The directories that a step's modules are made from, those of its hooks among them.
     """
     hooks = (step.hook(kind) for kind in HOOK_KINDS)
     roots = [step, *(hook.root for hook in hooks if isinstance(hook, ModuleHook))]

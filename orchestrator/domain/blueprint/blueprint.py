@@ -195,7 +195,7 @@ class EngineRequirement:
 @dataclass(frozen=True, slots=True)
 class CommandHook:
     """
-    An action that is a program: its argument vector and what its environment holds beside ours, as
+    A hook that is a program: its argument vector and what its environment holds beside ours, as
     written. ``timeout`` in seconds. No shell ever sees it.
     """
 
@@ -207,7 +207,7 @@ class CommandHook:
 @dataclass(frozen=True, slots=True)
 class ModuleHook:
     """
-    An action that is a Terraform root with a state of its own; ``root`` is named by `action_name`.
+    A hook that is a Terraform root with a state of its own; ``root`` is named by `hook_step_name`.
     """
 
     root: Step
@@ -282,7 +282,7 @@ class InputValue:
 @dataclass(frozen=True, slots=True)
 class StepSummary:
     """
-    A step without its module: what it is called, uses and needs, which actions it declares, and
+    A step without its module: its name, module reference and needs, which hooks it declares, and
     the provider configuration that the blueprint gives it, unresolved.
     """
 
@@ -350,7 +350,7 @@ class Deployment(BlueprintSummary):
 
     def steps_and_hooks(self) -> Mapping[str, Step]:
         """
-        Every Terraform root by its name: those of the steps, and those of actions that are modules.
+        Every Terraform root by its name: those of the steps, and those of hooks that are modules.
         """
         actions = (step.hook(kind) for step in self.steps.values() for kind in HOOK_KINDS)
         hooks = [action.root for action in actions if isinstance(action, ModuleHook)]

@@ -1,5 +1,5 @@
 """
-The declared actions of steps: in which order they compensate, and where the state of a root lies.
+The hooks of steps: in which order they compensate, and where the state of a hook's root lies.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ def derived_backend(
     backend: str, config: Mapping[str, Json], kind: HookKind
 ) -> dict[str, Json] | None:
     """
-    The settings of a step's backend with another name for the state: that of an action's own root.
-    None for a backend of which it is not known how its states are told apart.
+    The settings of a step's backend with another name for the state: the state of a hook's own
+    root. None for a backend of which it is not known how its states are told apart.
 
-    The name of the action goes in before the ending. References in the settings stay as they are.
+    The name of the hook goes in before the ending. References in the settings stay as they are.
 
     >>> derived_backend("s3", {"key": "${blueprint.name}/${step.name}.tfstate"}, "compensate")
     {'key': '${blueprint.name}/${step.name}.compensate.tfstate'}

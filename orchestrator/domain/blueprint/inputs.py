@@ -234,8 +234,8 @@ def own_lookup(
 
 class HookScope(Struct, frozen=True):
     """
-    What the actions of a step may refer to: the values that its module was given, its outputs, the
-    outputs of the steps it needs, and the run that carries the action out.
+    The scope of the hooks of a step: the values that its module was given, its outputs, the outputs
+    of the steps it needs, and the run that carries the hook out.
     """
 
     deployment: Deployment

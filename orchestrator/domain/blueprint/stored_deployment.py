@@ -221,7 +221,7 @@ def known_secrets(stored: StoredDeployment, current: Deployment) -> dict[str, tu
 
 def with_hook_steps(step: Step, change: Callable[[Step], Step]) -> Step:
     """
-    The step with a change made to the roots of its actions.
+    The step with a change made to the roots of its hooks.
     """
 
     def changed(action: Hook | None) -> Hook | None:
@@ -256,8 +256,8 @@ def _value(item: InputValue | None) -> Json:
 
 def _portable_step(step: Step, withheld: Mapping[str, Collection[str]]) -> Step:
     """
-    The step and the roots of its actions without secrets, without what depends on this machine,
-    and without places in files: a comment more does not make another deployment.
+    The step and the roots of its hooks without secrets, without what depends on this machine, and
+    without places in files: one more comment does not make another deployment.
     """
     module = Module(
         directory="",

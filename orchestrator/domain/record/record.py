@@ -195,7 +195,7 @@ class Verification(RecordModel):
 
 class PriorStatus(RecordModel):
     """
-    How a target stood before an action of it began: what an action that ends well goes back to.
+    The status of a target before a hook of it began: a hook that ends well goes back to it.
     """
 
     status: Status
@@ -209,10 +209,9 @@ class PriorStatus(RecordModel):
 
 class HookResult(RecordModel):
     """
-    What became of a declared action of a step, ``compensate`` or ``before_destroy``, the last time.
-
-    ``unknown``: it may have run to its end or not. ``by`` is what the blueprint says of it, without
-    values; ``target`` the target of its module. ``on`` are the objects that it was carried out for.
+    The result of the last run of a step's hook, ``compensate`` or ``before_destroy``. ``unknown``:
+    it may have run to its end or not. ``by`` is what the blueprint says of it, without values;
+    ``target`` the target of its module. ``on`` are the objects that it was carried out for.
     """
 
     verdict: Literal["running", "done", "failed", "unknown", "skipped"]

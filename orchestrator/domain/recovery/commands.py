@@ -1,5 +1,5 @@
 """
-What is said of each remedy, and the exact command that takes it.
+The sentence about each remedy, and the exact command that takes it.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MUTATING = (*_APPLYING, Remedy.COMPENSATE, Remedy.DESTROY)
 
 class RemedyReason(JsonModel):
     """
-    Why an action can or cannot be taken: a stable code, and a sentence.
+    Why a remedy can or cannot be taken: a stable code, and a sentence.
     """
 
     code: Word
@@ -41,8 +41,8 @@ class RemedyReason(JsonModel):
 
 class RemedyDocument(JsonModel):
     """
-    An action with the exact command for it, quoted for a shell; words in capitals are the reader's
-    to fill in. ``command`` is None where the action is not available.
+    A remedy with the exact command for it, quoted for a shell; words in capitals are the reader's
+    to fill in. ``command`` is None where the remedy is not available.
     """
 
     action: Remedy

@@ -1,6 +1,6 @@
 """
-What is said of the actions that `recover` lists: what they do, and why they cannot be taken. Words
-in braces are filled in (`domain.recovery.commands`).
+The sentences about the remedies that `recover` lists: what they do, and why they cannot be taken.
+Words in braces are filled in (`domain.recovery.commands`).
 """
 
 from __future__ import annotations

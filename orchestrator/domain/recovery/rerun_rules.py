@@ -22,7 +22,7 @@ APPLYING = ("apply", "retry", "redeploy", "rollback")
 
 class Blocker(Struct, frozen=True):
     """
-    Why an action is not possible: stable code, sentence, what to do instead.
+    Why a run cannot be repeated: stable code, sentence, what to do instead.
     """
 
     reason: Reason
