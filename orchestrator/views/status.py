@@ -39,6 +39,7 @@ from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.summary import next_commands
 
 _LABEL = 10  # columns of the longest label of a detail
+_WIDE = 100  # columns from which a line has room for more than how long ago it was
 #: A detail of a step: its label with a style, and the text.
 Row = tuple[tuple[str, str], Part]
 _CONDITIONS = {
@@ -90,13 +91,14 @@ def status_list_text(document: StatusListDocument, paper: Paper) -> str:
     rows: list[list[Part]] = []
     for item in document.blueprints:
         times = [step.updated_at for step in item.steps if step.updated_at]
-        when = moment(max(times), paper.now) if times else "no record here"
+        told = moment if paper.width >= _WIDE else ago
+        when = told(max(times), paper.now) if times else "no record here"
         rows.append(
             [
                 (f"{item.blueprint}/{item.environment}", "bold"),
-                (item.verdict, STATUS_STYLE[item.verdict]),
-                _counts(item.steps),
+                (item.verdict.replace("_", " "), STATUS_STYLE[item.verdict]),
                 when,
+                _counts(item.steps),
             ]
         )
     page.table(rows)
