@@ -283,7 +283,7 @@ def _azure(
     for name in ("client_id", "client_secret"):
         file = settings.get(f"{name}_file_path") or environ.get(f"ARM_{name.upper()}_FILE_PATH")
         if file and not values[name]:
-            values[name] = Path(str(file)).read_text().strip()
+            values[name] = _read(str(file), f"{name}_file_path").decode().strip()
     endpoint = values.pop("endpoint") or f"https://{account}.blob.{suffix}"
     config: AzureConfig = {"account_name": account, "endpoint": endpoint}
     options: dict[str, Any] = {}
@@ -356,7 +356,7 @@ def _client_options(
         "allow_http": endpoint.startswith("http://"),
     }
     if bundle := _certificates(settings, environ):
-        options["root_certificate"] = Path(bundle).read_bytes()
+        options["root_certificate"] = _read(bundle, "custom_ca_bundle")
     if _flag(settings.get("insecure")):
         options["allow_invalid_certificates"] = True
     if proxy := settings.get("https_proxy") or settings.get("http_proxy"):
@@ -386,12 +386,18 @@ def _certificates(settings: Mapping[str, Any], environ: Mapping[str, str]) -> st
     """
     The file with further certificate authorities that Terraform trusts.
     """
-    file = (
-        settings.get("custom_ca_bundle")
-        or environ.get("AWS_CA_BUNDLE")
-        or environ.get("SSL_CERT_FILE")
-    )
+    file = settings.get("custom_ca_bundle") or environ.get("AWS_CA_BUNDLE")
+    trusted = environ.get("SSL_CERT_FILE")
+    if not file and trusted and Path(trusted).is_file():  # Go ignores one that does not exist
+        file = trusted
     return str(file) if file else None
+
+
+def _read(file: str, setting: str) -> bytes:
+    try:
+        return Path(file).read_bytes()
+    except OSError as exc:
+        raise Invalid([Problem(f"operations: {setting} {file}: {exc.strerror}")]) from exc
 
 
 def _retries() -> RetryConfig:

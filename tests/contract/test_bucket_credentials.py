@@ -38,8 +38,8 @@ _REFUSED = """<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><
 @dataclass
 class Clouds:
     """
-    STS and a container's endpoint for credentials, which are good for a second. ``asked`` are the
-    roles with the key that asked; with ``refuses`` nobody gets any.
+    STS and a container's endpoint for credentials, which are good for a second or two. ``asked``
+    are the roles with the key that asked; with ``refuses`` nobody gets any.
     """
 
     url: str = ""
@@ -79,7 +79,7 @@ def clouds() -> Iterator[Clouds]:
             self._answer(json.dumps(answer).encode(), "application/json")
 
         def _soon(self) -> str:
-            return f"{datetime.now(UTC) + timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
+            return f"{datetime.now(UTC) + timedelta(seconds=2):%Y-%m-%dT%H:%M:%SZ}"
 
         def _answer(self, text: bytes, kind: str) -> None:
             self.send_response(403 if found.refuses else 200)
@@ -161,7 +161,7 @@ def test_credentials_that_expire_are_renewed(
         store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
         store.append(entry(sequence=1))
         before = len(clouds.asked)
-        threading.Event().wait(1.1)
+        threading.Event().wait(2.1)
         store.append(entry(sequence=2))
         renewed = clouds.asked[before:]
 

@@ -304,6 +304,8 @@ def test_azure_is_reached_as_the_backend_reaches_it(
         ("az://c/x", {**AZURE, "client_certificate_path": "/x.pfx"}, "a client certificate"),
         ("az://c/x", {**AZURE, "environment": "moon"}, "environment 'moon'"),
         ("gs://c/x", {"encryption_key": "a2V5"}, "encryption_key"),
+        ("s3://c/x", {"custom_ca_bundle": "/nowhere"}, "/nowhere: No such file"),
+        ("az://c/x", {**AZURE, "client_secret_file_path": "/nowhere"}, "/nowhere: No such file"),
     ],
 )
 def test_what_is_not_supported_is_refused(url: str, config: dict[str, str], said: str) -> None:
@@ -312,6 +314,13 @@ def test_what_is_not_supported_is_refused(url: str, config: dict[str, str], said
     """
     with pytest.raises(Invalid, match=said):
         open_bucket(url, config, {})
+
+
+def test_a_missing_file_of_authorities_of_the_machine_is_ignored() -> None:
+    """
+    As the engine does it.
+    """
+    open_bucket("s3://c/x", {"access_key": "k", "secret_key": "s"}, {"SSL_CERT_FILE": "/nowhere"})
 
 
 def test_a_cloud_of_azure_has_its_own_names() -> None:
