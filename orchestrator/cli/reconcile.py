@@ -67,7 +67,7 @@ def _parse_import_specs(
     metavar="ADDRESS",
     multiple=True,
     allow_from_autoenv=False,
-    help="A tainted object that is sound: it is not replaced.",
+    help="Untaint an object, so that it is not replaced.",
 )
 @click.option(
     "--push-errored-state",

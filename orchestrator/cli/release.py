@@ -10,7 +10,7 @@ from orchestrator.cli import options
 from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
-@click.command("release", short_help="Let go of retained steps.")
+@click.command("release", short_help="Stop retaining steps.")
 @options.blueprint
 @options.environment
 @options.steps_named
@@ -31,7 +31,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 @run_command
 def command(call: RunCall) -> int:
     """
-    Let go of retained steps of BLUEPRINT: they are ok again, and the next destroy takes them down.
+    Stop retaining steps of BLUEPRINT: they are ok again, and the next destroy takes them down.
 
     \b
     Example:

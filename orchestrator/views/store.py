@@ -22,13 +22,15 @@ def check_text(document: StoreCheckDocument, paper: Paper) -> str:
     verdict = "fit for its work" if document.ok else "not usable"
     page.line((document.url, "bold"), f"  {verdict}")
     rows: list[list[Part]] = []
-    told = ""
+    previous = ""
     for check in document.checks:
         time = f"{check.milliseconds:.1f} ms" if check.milliseconds is not None else ""
         outcome: Part = ("ok", "green") if check.ok else ("failed", "red")
         message = (check.message or time).removeprefix(f"{document.url}: ")
-        rows.append([outcome, check.name, message if check.ok or message != told else "the same"])
-        told = message
+        rows.append(
+            [outcome, check.name, message if check.ok or message != previous else "the same"]
+        )
+        previous = message
     page.table(rows, indent=2)
     if not document.ok:
         page.line("docs/stores.md lists the permissions and grants that are needed")

@@ -37,7 +37,7 @@ def retain(services: Services, deployment: Deployment, request: RetainRequest) -
 
 def release(services: Services, deployment: Deployment, request: ReleaseRequest) -> int:
     """
-    Let go of the selected steps: ok again, and the next destroy takes them down.
+    Stop retaining the selected steps: they are ok again, and the next destroy takes them down.
 
     Refused where one of them is not retained; then none is.
     """
@@ -88,7 +88,7 @@ def follow_declared(runner: StepRunner, steps: Iterable[str]) -> None:
             )
             runner.services.note(
                 "the blueprint no longer says `retain`; it stays retained",
-                hint=f"to let go of it: {release_it}",
+                hint=f"to release it: {release_it}",
                 level="warning",
                 step=name,
             )

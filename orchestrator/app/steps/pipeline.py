@@ -180,8 +180,8 @@ class StepPipeline:
                     f"{self.target}: its provider state holds nothing",
                     hint="apply it instead",
                 )
-            held = {item.address: item.id for item in plan.before.objects if item.id is not None}
-            warn_of_shared_objects(self.services, self.step.name, self.target, held)
+            ids = {item.address: item.id for item in plan.before.objects if item.id is not None}
+            warn_of_shared_objects(self.services, self.step.name, self.target, ids)
             if not plan.empty and accepted is not None:
                 return self._record_accepted(plan, accepted)
             if not plan.empty:

@@ -160,11 +160,11 @@ def _planned(
             importable = {
                 address: id_ for address, id_ in importable.items() if address not in refused
             }
-        sound = plan is not None and all(
+        only_imported = plan is not None and all(
             item.action in ("import", "update") and item.address in importable
             for item in plan.journal.changes
         )
-        yield _Rebuild(plan if sound else None, importable, obstacles)
+        yield _Rebuild(plan if only_imported else None, importable, obstacles)
     finally:
         if plan is not None:
             plan.file.unlink(missing_ok=True)

@@ -214,7 +214,7 @@ def _untaint(runner: StepRunner, name: str, address: str) -> StateOperationResul
         name,
         StateOperation(
             command="untaint",
-            shown=f"call {address} sound: it is not replaced",
+            shown=f"untaint {address}: it is not replaced",
             request=lambda _: Untaint(address, runner.options.plan.lock_timeout),
             planned=(PlannedAction(address=address, action="noop"),),
         ),
