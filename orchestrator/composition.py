@@ -1,6 +1,5 @@
 """
-The composition root: the only file that names concrete classes. Imports stand in the functions: a
-command pays for what it uses.
+The composition root names the concrete classes, imported only by the commands that use them.
 """
 
 from __future__ import annotations
