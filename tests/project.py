@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from orchestrator.engine.choose import find_library
-from tests.server import tool_server
+from tests.server import ForkedRun, tool_server
 
 REPOSITORY = Path(__file__).parents[1]
 #: The engines that are programs on PATH, and with the embedded one all of them.
@@ -47,9 +47,11 @@ def require_engine(kind: str) -> str:
     return kind
 
 
-def eventually(
-    condition: Callable[[], bool], what: str, tool: subprocess.Popen[str] | None = None
-) -> None:
+#: A tool that was started.
+Running = ForkedRun | subprocess.Popen[str]
+
+
+def eventually(condition: Callable[[], bool], what: str, tool: Running | None = None) -> None:
     """
     Wait until ``condition`` holds; fails with ``what`` after PATIENCE, or once ``tool`` has ended
     without it, with what the tool said.
@@ -66,7 +68,7 @@ def eventually(
         time.sleep(0.03)
 
 
-def finish(process: subprocess.Popen[str]) -> Ended:
+def finish(process: Running) -> Ended:
     """
     Wait for a started tool; fails if it does not end.
     """
@@ -76,6 +78,7 @@ def finish(process: subprocess.Popen[str]) -> Ended:
         process.kill()
         out, err = process.communicate()
         pytest.fail(f"the tool did not end; it said: {out}{err}")
+    assert process.returncode is not None
     return Ended(process.returncode, out or "", err or "")
 
 
@@ -174,10 +177,16 @@ class Project:
 
     # Calling the tool
 
-    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> ForkedRun:
         """
-        Start the tool, output in pipes, in a session of its own so that nobody else's signal
-        reaches it; ``options`` are those of Popen.
+        Start the tool, in a session of its own so that nobody else's signal reaches it.
+        """
+        return self._fork("orchestrator.cli.main:main", [arguments], self.environ)
+
+    def launch(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """
+        The same in an interpreter of its own, for what rests on how that starts and ends: output in
+        pipes, in a session of its own; ``options`` are those of Popen.
         """
         defaults: dict[str, Any] = {
             "cwd": self.root,
@@ -198,17 +207,20 @@ class Project:
         """
         environment = self.environ | dict(environ or {})
         if any(environment.get(name) != os.environ.get(name) for name in AT_START):
-            return finish(self.start(*arguments, env=environment))
+            return finish(self.launch(*arguments, env=environment))
         return self.call("orchestrator.cli.main:main", [arguments], environment)
 
     def call(self, function: str, arguments: Sequence[object], environ: Mapping[str, str]) -> Ended:
         """
         Call a function of the tool in a process of its own, as `tests.server` does.
         """
-        return Ended(
-            *tool_server().run(
-                function, arguments, environ=environ, directory=self.root, seconds=PATIENCE
-            )
+        return finish(self._fork(function, arguments, environ))
+
+    def _fork(
+        self, function: str, arguments: Sequence[object], environ: Mapping[str, str]
+    ) -> ForkedRun:
+        return tool_server().start(
+            function, arguments, environ=environ, directory=self.root, seconds=2 * PATIENCE
         )
 
     def ok(self, *arguments: str) -> Ended:

@@ -13,15 +13,16 @@ import importlib
 import json
 import os
 import pkgutil
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, partial
 from pathlib import Path
@@ -53,7 +54,7 @@ class ToolServer:
         self._requests.close()
         self._process.wait()
 
-    def run(
+    def start(
         self,
         call: str,
         arguments: Sequence[object],
@@ -61,11 +62,10 @@ class ToolServer:
         environ: Mapping[str, str],
         directory: Path,
         seconds: float,
-    ) -> tuple[int, str, str]:
+    ) -> ForkedRun:
         """
-        The exit code (negative where a signal ended it), stdout and stderr of ``call``, a function
-        named ``module:function`` that takes ``arguments`` and returns an exit code. A run that
-        takes longer than ``seconds`` is killed.
+        Start ``call``, a function named ``module:function`` that takes ``arguments`` and returns an
+        exit code. A run that takes longer than ``seconds`` is killed.
         """
         request = {
             "call": call,
@@ -75,15 +75,79 @@ class ToolServer:
             "seconds": seconds,
         }
         ours, theirs = zip(*(os.pipe() for _ in range(3)), strict=True)
-        with tempfile.TemporaryFile() as asked, ThreadPoolExecutor(len(ours)) as readers:
+        with tempfile.TemporaryFile() as asked:
             asked.write(json.dumps(request).encode())
             asked.seek(0)
             socket.send_fds(self._requests, [b"."], [asked.fileno(), *theirs])
-            for descriptor in theirs:
-                os.close(descriptor)
-            code, out, err = readers.map(_read, ours)
+        for descriptor in theirs:
+            os.close(descriptor)
+        return ForkedRun(*ours)
+
+
+class ForkedRun:
+    """
+    A run of the server: as much of `subprocess.Popen` as tests use.
+    """
+
+    def __init__(self, answer: int, out: int, err: int) -> None:
+        self.returncode: int | None = None
+        self._answer = answer
+        self._descriptors = (out, err)
+        self._texts: dict[int, str] = {}
+        self._readers = [
+            threading.Thread(target=self._read, args=(descriptor,), daemon=True)
+            for descriptor in self._descriptors
+        ]
+        for reader in self._readers:
+            reader.start()
+        line = b""
+        while not line.endswith(b"\n"):
+            read = os.read(answer, 1)
+            assert read, "the server of the tests has ended"
+            line += read
+        self.pid = int(line)
+
+    def poll(self) -> int | None:
+        """
+        The exit code, negative where a signal ended it; None while it runs.
+        """
+        if self.returncode is None and select.select([self._answer], [], [], 0)[0]:
+            self._end()
+        return self.returncode
+
+    def communicate(self, *, timeout: float | None = None) -> tuple[str, str]:
+        """
+        What it wrote to stdout and stderr, once it has ended. `subprocess.TimeoutExpired` if not.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        for reader in self._readers:
+            reader.join(None if end is None else max(0.0, end - time.monotonic()))
+            if reader.is_alive():
+                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+        if self.returncode is None:
+            self._end()
+        out, err = (self._texts[key] for key in self._descriptors)
+        return out, err
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def _end(self) -> None:
+        code = os.read(self._answer, 100)
+        os.close(self._answer)
         assert code, "the server of the tests has ended"
-        return int(code), out, err
+        self.returncode = int(code)
+
+    def _read(self, descriptor: int) -> None:
+        """
+        Read a pipe until nobody has it open any more.
+        """
+        with open(descriptor, encoding="utf-8") as file:
+            self._texts[descriptor] = file.read()
 
 
 @cache
@@ -92,14 +156,6 @@ def tool_server() -> ToolServer:
     The server of this process.
     """
     return ToolServer()
-
-
-def _read(descriptor: int) -> str:
-    """
-    What is written into a pipe until nobody has it open any more.
-    """
-    with open(descriptor, encoding="utf-8") as file:
-        return file.read()
 
 
 def serve(requests: socket.socket) -> int:
@@ -155,6 +211,7 @@ def _run(asked: int, answer: int, out: int, err: int) -> int:
         with suppress(ProcessLookupError):
             os.kill(run, signal.SIGKILL)
 
+    os.write(answer, f"{run}\n".encode())
     signal.signal(signal.SIGALRM, end)
     signal.setitimer(signal.ITIMER_REAL, request["seconds"])
     status = os.waitpid(run, 0)[1]

@@ -9,7 +9,6 @@ import json
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import pytest
 from fixtures.fakecloud import Cloud, environment, install
 from tests.aws.cloud import Aws
 from tests.engine.watched_engine import kill, kill_with_engine, wait_for_answers, watched
-from tests.project import ENGINES, Ended, Project, finish, require_engine
+from tests.project import ENGINES, Ended, Project, Running, finish, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -89,7 +88,7 @@ class Story:
         self.released = self.unlock(self.left["ID"])
         self.last = project.run("apply", "one", "--yes", "--json")
 
-    def _updating(self) -> subprocess.Popen[str]:
+    def _updating(self) -> Running:
         self.write("large")
         self.cloud.arm("update", "web", "hang_after")
         tool = self.project.start("apply", "one", "--yes")

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from orchestrator.engine.process.wrapper import session_members
-from tests.project import PROGRAMS, Ended, Project, eventually, require_engine
+from tests.project import PROGRAMS, Ended, Project, Running, eventually, require_engine
 
 #: Calls of the ports that leave everything as it is: to die before one is to die before the next.
 READS = frozenset(
@@ -175,7 +174,7 @@ class Pair(Project):
     def release(self) -> None:
         (self.place / "hold").unlink()
 
-    def start_held(self, verb: str, *arguments: str) -> subprocess.Popen[str]:
+    def start_held(self, verb: str, *arguments: str) -> Running:
         """
         Start the verb and return once it is in the middle of its first mutation.
         """

@@ -78,7 +78,7 @@ def test_the_engine_goes_on_without_the_tool(tmp_path: Path, each_engine: str) -
 
     told = pair.status("pair")
     busy = pair.run("apply", "pair", "--yes")
-    waiting = pair.start("apply", "pair", "--yes", "--wait")
+    waiting = pair.launch("apply", "pair", "--yes", "--wait")
     assert waiting.stdout is not None
     assert any("waiting for run" in line for line in waiting.stdout)
     pair.release()

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from fixtures.fakecloud import Cloud, environment, install
 from tests.aws.cloud import aws_cloud
-from tests.project import REPOSITORY, Ended, Project, eventually, finish, require_engine
+from tests.project import REPOSITORY, Ended, Project, Running, eventually, finish, require_engine
 
 PAGE = REPOSITORY / "docs/oncall.md"
 _BLOCK = re.compile(
@@ -84,7 +84,7 @@ class Stage:
         """
         self.project.ok(*arguments)
 
-    def kill_all(self, tool: subprocess.Popen[str]) -> None:
+    def kill_all(self, tool: Running) -> None:
         """
         Kill the tool and the engine of step ``compute``, as a lost runner does.
         """

@@ -33,7 +33,7 @@ class Stand:
         self.project.environ["TMPDIR"] = str(root / "tmp")
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        return self.project.start("demo", *arguments, stderr=subprocess.STDOUT)
+        return self.project.launch("demo", *arguments, stderr=subprocess.STDOUT)
 
     def run(self, *arguments: str) -> tuple[int, str]:
         process = self.start(*arguments)

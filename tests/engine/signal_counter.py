@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import EngineRequirement
 from orchestrator.engine.choose import choose
-from tests.project import Project, eventually
+from tests.project import Project, Running, eventually
 
 #: Variables: the verb that hangs; that no signal reaches the engine; a verb and a command that
 #: prints a line, holds the state's lock from then on while the verb runs, and ends with its input.
@@ -76,7 +75,7 @@ class Counted:
         """
         return len({pid for _, pid, _ in self._lines()})
 
-    def wait_until_held(self, tool: subprocess.Popen[str]) -> None:
+    def wait_until_held(self, tool: Running) -> None:
         """
         Wait until the verb of HOLD hangs.
         """

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ import pytest
 from fixtures.fakecloud import Cloud
 from tests.engine.clouds import attached, provide
 from tests.engine.watched_engine import kill
-from tests.project import Project, eventually, finish
+from tests.project import Project, Running, eventually, finish
 
 pytestmark = pytest.mark.engine
 
@@ -282,7 +281,7 @@ class Lied:
             f"version: 1\nname: wait\nabsence_timeout: 1h\nsteps: {steps}\n",
         )
 
-    def waiting(self) -> subprocess.Popen[str]:
+    def waiting(self) -> Running:
         """
         A destroy that has asked the provider and waits to ask again.
         """

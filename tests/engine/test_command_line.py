@@ -214,7 +214,7 @@ def test_a_reader_that_goes_away_does_not_break_a_mutation(project: Project) -> 
     ``apply | head -1``: the run goes on to its end and is recorded; its exit code is its own.
     """
     read, write = os.pipe()
-    tool = project.start("apply", "pair", "--yes", stdout=write)
+    tool = project.launch("apply", "pair", "--yes", stdout=write)
     os.close(write)
     os.read(read, 10)
     os.close(read)
@@ -233,7 +233,7 @@ def test_a_run_whose_report_cannot_be_written_keeps_its_exit_code(
     ``apply > /dev/full``: what was done is recorded, so it is no failure; where to read it is said.
     """
     with Path("/dev/full").open("w") as full:
-        tool = project.start("apply", "pair", "--yes", *form, stdout=full)
+        tool = project.launch("apply", "pair", "--yes", *form, stdout=full)
         _, said = tool.communicate()
 
     assert tool.returncode == 0, said

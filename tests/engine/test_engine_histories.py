@@ -12,7 +12,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +20,7 @@ import pytest
 from fixtures.fakecloud import Cloud
 from tests.engine.readback_project import Place
 from tests.engine.watched_engine import kill
-from tests.project import eventually, finish
+from tests.project import Running, eventually, finish
 
 pytestmark = pytest.mark.engine
 
@@ -105,7 +104,7 @@ def act(place: Place, chance: random.Random) -> str:
             return "somebody deletes an object"
 
 
-def kill_all(place: Place, tool: subprocess.Popen[str]) -> None:
+def kill_all(place: Place, tool: Running) -> None:
     """
     Kill the tool and the engine of its newest run, as a lost machine does.
     """

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +23,7 @@ from fixtures.fakecloud import Cloud
 from orchestrator.engine.process.wrapper import session_members
 from tests.engine.clouds import provide
 from tests.engine.watched_engine import kill
-from tests.project import PROGRAMS, Ended, Project, eventually, finish, require_engine
+from tests.project import PROGRAMS, Ended, Project, Running, eventually, finish, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -79,7 +78,7 @@ class Scene:
         """
         self.project.write("blueprints/one.yaml", BLUEPRINT.format(size=size, verify=verify))
 
-    def start(self, moment: str, fault: str) -> subprocess.Popen[str]:
+    def start(self, moment: str, fault: str) -> Running:
         """
         Start what does this to the server, and wait until the provider is at it.
         """
@@ -92,7 +91,7 @@ class Scene:
         self.cloud.wait_for_call(moment, "web")
         return tool
 
-    def kill(self, victim: str, tool: subprocess.Popen[str]) -> None:
+    def kill(self, victim: str, tool: Running) -> None:
         """
         Kill them; the engine is that of the newest call. A wrapper that lives on is waited for.
         """

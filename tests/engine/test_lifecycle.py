@@ -195,7 +195,7 @@ class Life:
         self._seen.unlink(missing_ok=True)
         before = self.project.entries(STEP) if look_after else []
         small = None if limit is None else _file_limit(limit)
-        ended = finish(self.project.start(*arguments, preexec_fn=small))
+        ended = finish(self.project.launch(*arguments, preexec_fn=small))
         after = self.project.entries(STEP) if look_after else []
         seen = json.loads(self._seen.read_text()) if self._seen.exists() else None
         return Act(ended, before, after, seen)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.engine.signal_counter import DEAF, HOLD, Counted, counted
-from tests.project import ENGINES, PROGRAMS, Project, eventually, finish
+from tests.project import ENGINES, PROGRAMS, Project, Running, eventually, finish
 from tests.terminal import CTRL_C, Terminal
 
 pytestmark = pytest.mark.engine
@@ -68,7 +67,7 @@ class Scene:
         self.pipe.write_text("go\n")
         self.pipe.unlink(missing_ok=True)
 
-    def wait_for(self, tool: subprocess.Popen[str], name: str = "first") -> None:
+    def wait_for(self, tool: Running, name: str = "first") -> None:
         """
         Wait until the hanging step is in its create.
         """
@@ -109,7 +108,7 @@ def test_a_signal_ends_the_mutation_in_good_order(
     is recorded as ``error``, ``stopped``; what never ran is ``pending``; exit 130 or 143.
     """
     scene.blueprint(scene.hanging(), SECOND)
-    tool = scene.project.start("apply", "web", "--yes")
+    tool = scene.project.launch("apply", "web", "--yes")
     scene.wait_for(tool)
 
     for number in signals:
@@ -131,7 +130,7 @@ def test_a_slow_stop_is_waited_for(scene: Scene) -> None:
     it; meanwhile the store tells what is in flight and ``status`` that it is live.
     """
     scene.blueprint(scene.ignoring())
-    tool = scene.project.start("apply", "web", "--yes")
+    tool = scene.project.launch("apply", "web", "--yes")
     eventually(scene.pipe.exists, "the engine hangs", tool)
 
     tool.send_signal(INT)
@@ -156,7 +155,7 @@ def test_an_engine_that_finishes_all_the_same_is_ok(scene: Scene) -> None:
     """
     scene.blueprint(scene.hanging(), SECOND)
     scene.project.environ[DEAF] = "1"
-    tool = scene.project.start("apply", "web", "--yes")
+    tool = scene.project.launch("apply", "web", "--yes")
     scene.wait_for(tool)
 
     tool.send_signal(INT)
@@ -174,7 +173,7 @@ def test_a_hangup_is_ignored(scene: Scene) -> None:
     A closed terminal is no reason to stop a mutation; the engine is told nothing.
     """
     scene.blueprint(scene.hanging())
-    tool = scene.project.start("apply", "web", "--yes")
+    tool = scene.project.launch("apply", "web", "--yes")
     scene.wait_for(tool)
 
     tool.send_signal(HUP)
@@ -190,7 +189,7 @@ def test_a_third_interrupt_kills_the_engine(scene: Scene) -> None:
     The last rung: SIGKILL, with what was in flight recorded as in doubt.
     """
     scene.blueprint(scene.ignoring())
-    tool = scene.project.start("apply", "web", "--yes")
+    tool = scene.project.launch("apply", "web", "--yes")
     eventually(scene.pipe.exists, "the engine hangs", tool)
 
     for count in range(3):
@@ -214,7 +213,7 @@ def test_after_the_grace_the_engine_is_killed(scene: Scene) -> None:
     """
     scene.project.write("orchestrator.yaml", "grace: 1s\n")
     scene.blueprint(scene.ignoring())
-    tool = scene.project.start("apply", "web", "--yes")
+    tool = scene.project.launch("apply", "web", "--yes")
     eventually(scene.pipe.exists, "the engine hangs", tool)
 
     tool.send_signal(TERM)
@@ -248,7 +247,7 @@ def test_a_signal_during_init_leaves_no_record(scene: Scene) -> None:
     """
     scene.blueprint(scene.hanging(), SECOND)
     scene.project.environ[HOLD] = "init"
-    tool = scene.project.start("apply", "web", "--yes", "-j", "1")
+    tool = scene.project.launch("apply", "web", "--yes", "-j", "1")
     scene.engine.wait_until_held(tool)
 
     tool.send_signal(INT)
@@ -271,7 +270,7 @@ def test_a_signal_during_plan_leaves_the_record_as_it_was(scene: Scene) -> None:
     scene.project.ok("apply", "web", "--yes")
     before = scene.project.entries("first")
     scene.project.environ[HOLD] = "plan"
-    tool = scene.project.start("destroy", "web", "--yes")
+    tool = scene.project.launch("destroy", "web", "--yes")
     scene.engine.wait_until_held(tool)
 
     tool.send_signal(TERM)
@@ -288,7 +287,7 @@ def test_a_signal_during_verify_neither_holds_nor_fails_the_check(scene: Scene) 
     dependents ``pending``.
     """
     _checked(scene)
-    tool = scene.project.start("apply", "web", "--yes")
+    tool = scene.project.launch("apply", "web", "--yes")
     eventually(scene.started.exists, "the check is tried", tool)
 
     tool.send_signal(INT)
@@ -311,7 +310,7 @@ def test_a_stopped_verify_command_leaves_the_record_as_it_was(scene: Scene) -> N
     before = scene.project.entries("first")
     scene.release.unlink()
     scene.started.unlink()
-    tool = scene.project.start("verify", "web")
+    tool = scene.project.launch("verify", "web")
     eventually(scene.started.exists, "the check is tried", tool)
 
     tool.send_signal(INT)
@@ -327,7 +326,7 @@ def test_steps_in_flight_are_all_awaited(scene: Scene) -> None:
     """
     scene.blueprint(*(scene.hanging(name) for name in ("a", "b", "c")))
     options = ("--on-failure", "continue", "-j", "2")
-    tool = scene.project.start("apply", "web", "--yes", *options)
+    tool = scene.project.launch("apply", "web", "--yes", *options)
     scene.wait_for(tool, "a")
     scene.wait_for(tool, "b")
 

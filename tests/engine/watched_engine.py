@@ -11,11 +11,10 @@ import os
 import shlex
 import shutil
 import signal
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.project import Project, eventually, finish
+from tests.project import Project, Running, eventually, finish
 
 _SCRIPT = """\
 #!/bin/sh
@@ -63,7 +62,7 @@ class Watched:
         self._file("hold", verb).unlink()
         self._file("held", verb).unlink(missing_ok=True)
 
-    def wait_until_held(self, verb: str, tool: subprocess.Popen[str]) -> None:
+    def wait_until_held(self, verb: str, tool: Running) -> None:
         """
         Wait until a call of the verb waits.
         """
@@ -122,7 +121,7 @@ def watched(project: Project, directory: Path) -> Watched:
     return found
 
 
-def kill(tool: subprocess.Popen[str]) -> None:
+def kill(tool: Running) -> None:
     """
     Kill the tool; nothing else is hurt.
     """
@@ -130,7 +129,7 @@ def kill(tool: subprocess.Popen[str]) -> None:
     finish(tool)
 
 
-def kill_with_engine(project: Project, tool: subprocess.Popen[str], call: str) -> None:
+def kill_with_engine(project: Project, tool: Running, call: str) -> None:
     """
     Kill the tool and its running engine call of this name, as a lost machine does.
     """

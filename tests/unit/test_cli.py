@@ -506,7 +506,7 @@ def test_a_reader_that_has_gone_is_no_bug(project: Project) -> None:
     """
     read, write = os.pipe()
     os.close(read)
-    tool = project.start("apply", "nowhere", "--json", stdout=write, stderr=write)
+    tool = project.launch("apply", "nowhere", "--json", stdout=write, stderr=write)
     os.close(write)
 
     assert tool.wait() == 3
