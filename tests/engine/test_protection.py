@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.project import Project
+from tests.project import Ended, Project
 
 pytestmark = pytest.mark.engine
 
@@ -116,6 +116,39 @@ def test_what_the_recorded_module_protects_counts(project: Project) -> None:
 
     assert refused.code == 4, refused.said
     assert (ended.code, project.record("kept")["status"]) == (0, "destroyed"), ended.said
+
+
+def test_a_rollback_does_not_get_round_what_was_protected_since(project: Project) -> None:
+    """
+    The module of then protects nothing. Where it would replace the objects that is refused and they
+    stay; where it would only update them the rollback goes on.
+    """
+    runs = {}
+    for name, key, value, protects in (
+        ("other", "then", "1", "false"),
+        ("same", "now", "1", "false"),
+        ("newest", "now", "2", "true"),
+    ):
+        settings = f'input = "{value}"\n triggers_replace = "{key}"\n for_each'
+        module = KEPT.replace("for_each", settings).replace("true", protects)
+        project.write("modules/kept/main.tf", module)
+        project.ok("apply", "guarded", "--step", "kept", "--yes")
+        runs[name] = project.record("kept")["run_id"]
+    objects = project.record("kept")["resources"]["inventory"]
+
+    def rollback(name: str) -> Ended:
+        why = ("--unverified", "no checks", "--reason", "back")
+        return project.run(
+            "rollback", "guarded", "--step", "kept", "--to", runs[name], *why, "--yes"
+        )
+
+    refused = rollback("other")
+    updated = rollback("same")
+
+    assert refused.code == 4, refused.said
+    assert 'kept: terraform_data.kept["a"], by ../modules/kept' in " ".join(refused.said.split())
+    assert updated.code == 0, updated.said
+    assert project.record("kept")["resources"]["inventory"] == objects
 
 
 def test_protection_that_was_added_since_the_apply_counts_at_once(project: Project) -> None:

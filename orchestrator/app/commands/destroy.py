@@ -17,7 +17,6 @@ from orchestrator.app.destroy.before_destroy import (
 from orchestrator.app.destroy.hook_resources import destroy_hook_resources
 from orchestrator.app.destroy.missing_secrets import check_unavailable
 from orchestrator.app.destroy.owned_steps import OwnedStep
-from orchestrator.app.destroy.protected_objects import check_protected
 from orchestrator.app.run.attempts import with_retries
 from orchestrator.app.run.gone_steps import check_gone_steps
 from orchestrator.app.run.hooks import hook_exit_codes
@@ -39,6 +38,7 @@ from orchestrator.app.steps.guards import (
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline, nothing_before
 from orchestrator.app.steps.policy import check_policy_of_destroy
+from orchestrator.app.steps.protected_objects import check_protected
 from orchestrator.app.steps.recording import record_entry
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs

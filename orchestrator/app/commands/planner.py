@@ -11,7 +11,6 @@ from pathlib import Path
 from msgspec import Struct
 
 from orchestrator.app.commands.plan_rows import PlanRows
-from orchestrator.app.destroy.protected_objects import check_protected
 from orchestrator.app.inspection.orphans import alive_orphans
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.hooks import check_earlier_work
@@ -42,6 +41,7 @@ from orchestrator.app.steps.planned_step import (
 )
 from orchestrator.app.steps.policy import rego_violations
 from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.app.steps.protected_objects import check_protected
 from orchestrator.domain.blueprint.blueprint import ModuleHook, Step
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy.applied_graph import applied_graph

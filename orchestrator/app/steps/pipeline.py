@@ -45,6 +45,7 @@ from orchestrator.app.steps.planned_step import (
 )
 from orchestrator.app.steps.policy import check_policy
 from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.app.steps.protected_objects import check_protected_since
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import keep_inventory, record_entry
 from orchestrator.app.steps.saved_states import drop_saved_states
@@ -154,6 +155,10 @@ class StepPipeline:
                     plan.journal,
                     accepted=self.options.accept_adopted,
                 )
+                lineage = self.session.run.lineage
+                if lineage is not None and lineage.kind == "rollback":
+                    record, journal = self.prepared.record, plan.journal
+                    check_protected_since(self.services, self.session.deployment, record, journal)
                 covered = self._is_covered(plan)
                 if self.verb == "apply":  # a destroy was held against it as a whole
                     check_policy(

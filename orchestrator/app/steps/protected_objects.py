@@ -1,15 +1,17 @@
 """
-What a destroy may not take down: found before anything is destroyed, all of it at once.
+What neither a destroy nor a rollback may take down: found before anything is destroyed, all of it
+at once.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.errors import Location, OrchestratorError, Refused
@@ -51,12 +53,35 @@ def check_protected(
     )
 
 
+def check_protected_since(
+    services: Services, deployment: Deployment, record: OperationRecord | None, journal: Journal
+) -> None:
+    """
+    Refused where the plan of a rollback would destroy what the module that was applied since then
+    protects: the engine knows the earlier module only.
+    """
+    doomed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
+    if record is None or not doomed:
+        return
+    protected = _protected_lines(services, deployment, record, doomed)
+    if protected:
+        raise Refused(
+            "prevent_destroy",
+            f"it would destroy what prevent_destroy holds since then: {'; '.join(protected)}",
+            hint="take `prevent_destroy` out of the module and apply that first",
+        )
+
+
 def _protected_lines(
-    services: Services, deployment: Deployment, record: OperationRecord
+    services: Services,
+    deployment: Deployment,
+    record: OperationRecord,
+    doomed: Collection[str] | None = None,
 ) -> list[str]:
     """
-    One line for each object of a target that its module protects. Modules from a registry are not
-    in the snapshot: the plan of their step finds what they protect.
+    One line for each object of a target, of those ``doomed`` if they are given, that its module
+    protects. Modules from a registry are not in the snapshot: the plan of their step finds what
+    they protect.
     """
     places = _places(services, deployment, record)
     step, module = record.target.step, record.module_ref
@@ -64,6 +89,7 @@ def _protected_lines(
         f"{step}: {ref.address}, by {module}: {places[address]}"
         for ref in record.resources.inventory
         if (address := _KEYS.sub("", ref.address)) in places
+        and (doomed is None or ref.address in doomed)
     ]
 
 
