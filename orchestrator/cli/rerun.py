@@ -23,7 +23,7 @@ Request = TypeVar("Request", bound="RerunRequest", contravariant=True)
 
 class RerunUseCase(Protocol[Request]):
     """
-    A use case that is given the run it comes from.
+    A use case that takes the run to repeat.
     """
 
     def __call__(
@@ -33,7 +33,7 @@ class RerunUseCase(Protocol[Request]):
 
 def run_again(call: RunCall, request: Request, use_case: RerunUseCase[Request]) -> int:
     """
-    Carry out a request on what an earlier run meant to do; the exit code.
+    Run a request on the deployment of an earlier run and return the exit code.
     """
     prior, deployment, warning = earlier_deployment(call, request.from_run, request.options.steps)
     return run_use_case(

@@ -54,9 +54,9 @@ class StopSignals:
     @contextmanager
     def installed(self) -> Iterator[StopSignals]:
         """
-        Take the signals over while the body runs. SIGHUP is ignored: a closed terminal is no reason
-        to stop a mutation. Once one has stopped us, the others are ignored to the end of the
-        process: its exit code says how it went.
+        Handle the signals while the body runs. SIGHUP is ignored: a closed terminal is no reason to
+        stop a mutation. After one signal has stopped us the others are ignored to the end of the
+        process, whose exit code says how it ended.
         """
         before = {
             number: signal.signal(number, self.note) for number in (signal.SIGINT, signal.SIGTERM)

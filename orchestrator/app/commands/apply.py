@@ -40,7 +40,8 @@ SkipRule = Callable[[str, OperationRecord | None], Skip | Blocker | None]
 
 class ApplyPolicy(Struct, frozen=True):
     """
-    How an applying command goes about its steps: what each is laid out from, and which it leaves.
+    How an applying command treats its steps: the source that each is laid out from, and the steps
+    that it skips.
     """
 
     source: SourceOf

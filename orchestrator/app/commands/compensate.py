@@ -64,7 +64,7 @@ def _hook_failures(
     request: CompensateRequest, runner: StepRunner, todo: Sequence[str]
 ) -> dict[str, OrchestratorError]:
     """
-    What can be found wrong with the compensations before the first of them is carried out.
+    The errors of compensations that are known before the first of them runs, by step.
     """
     due = [name for name in todo if _why_not(request, runner, name) is None]
     failures: dict[str, OrchestratorError] = {}

@@ -155,7 +155,7 @@ def _check_not_retained(runner: StepRunner, request: DestroyRequest) -> None:
 
 def _by_engine(plan: Teardown) -> list[str]:
     """
-    The steps that are taken down by themselves: the others go with their parent.
+    The steps that the engine destroys: the others go with their parent.
     """
     return [step for step in plan.todo if step not in plan.removed_with]
 
@@ -164,9 +164,8 @@ def _prepare(
     runner: StepRunner, plan: Teardown, steps: Sequence[str]
 ) -> dict[str, OrchestratorError]:
     """
-    Make the steps ready; what went wrong, by step.
-
-    What goes with its parent needs its provider state only, unless its own run was interrupted.
+    Prepare the steps and return the errors by step. A step that goes with its parent needs its
+    provider state only, unless its own run was interrupted.
     """
     light = [step for step in plan.removed_with if runner.steps.status(step) is not Status.RUNNING]
     heavy = [step for step in steps if step not in light]
@@ -179,8 +178,8 @@ def _recorded_inputs(
     runner: StepRunner, steps: Sequence[str]
 ) -> tuple[dict[str, StepInputs], dict[str, OrchestratorError]]:
     """
-    What each step was applied with, and what of it cannot be had any more: found before the first
-    of them is destroyed.
+    The inputs that each step was applied with, and the errors of steps whose inputs cannot be
+    resolved any more. All are known before the first step is destroyed.
     """
     inputs: dict[str, StepInputs] = {}
     refusals: dict[str, OrchestratorError] = {}
@@ -215,7 +214,7 @@ def _state_refusals(runner: StepRunner, names: Sequence[str]) -> dict[str, Orche
 
 def _note_owned_steps(runner: StepRunner, plan: Teardown) -> None:
     """
-    Say, before anything is destroyed, what goes with its parent.
+    Note, before anything is destroyed, which steps go with their parent.
     """
     for step, parent in plan.removed_with.items():
         waiting = () if runner.steps.status(parent) in NOTHING_THERE else (parent,)
@@ -358,7 +357,7 @@ def _run_pipeline(
     request: DestroyRequest, runner: StepRunner, name: str, inputs: StepInputs, attempt: int
 ) -> StepResult:
     """
-    One attempt; what comes before the destroy is not done again for a later one.
+    Attempt the destroy of a step. A later attempt does not repeat ``before_destroy``.
     """
     first = partial(run_before_destroy, request, runner, name) if attempt == 1 else nothing_before
     return StepPipeline(

@@ -127,7 +127,7 @@ class _Looker:
 
     def _refreshed(self, name: str) -> CheckedPlan:
         """
-        The refresh of a step, together with the others or alone, held against its record.
+        The refresh of a step, made together with the others or alone, checked against its record.
         """
         composed = self.composed.get(name)
         if composed is not None:

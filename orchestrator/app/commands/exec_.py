@@ -37,7 +37,7 @@ from orchestrator.ports.engine import CallResult, Exec
 
 def execute(services: Services, deployment: Deployment, request: ExecRequest) -> int:
     """
-    Run a command that may change provider state, as a run of its own.
+    Run an engine command that may change provider state, in a run.
     """
     return run(services, deployment, request, partial(_work, request.words))
 
@@ -214,8 +214,8 @@ def _since_complete(history: list[OperationRecord]) -> Iterator[OperationRecord]
 
 def _not_at_hand(steps: PreparedSteps, prepared: PreparedStep, text: str) -> Mapping[str, str]:
     """
-    The digests in a document of recorded inputs that belong to no secret of today, each with the
-    name of the secret. What is at hand is masked from here on.
+    The names of the secrets, by digest, that a document of recorded inputs holds and whose value is
+    another one or unknown now. Secrets that have the same value are masked from here on.
     """
     recorded = read_recorded_inputs(text, partial(steps.values.secret_at_hand, prepared.step))
     return recorded.other_secrets(recorded.values, steps.services.key)

@@ -30,7 +30,7 @@ _REFUSABLE: tuple[str, ...] = get_args(Refusable)
 
 def parse_allowed(texts: Collection[str], steps: Collection[str]) -> Allowed:
     """
-    The pairs in ``STEP=CONDITION``; ValueError, with what is wrong, where one is none.
+    The pairs in ``STEP=CONDITION``; ValueError where a pair is malformed.
     """
     pairs = [(step, condition) for step, _, condition in (text.partition("=") for text in texts)]
     for step, condition in pairs:
@@ -65,7 +65,7 @@ def status_to_judge(
     services: Services, read: Callable[[], StatusDocument], *, wait: bool
 ) -> StatusDocument:
     """
-    What is recorded; with ``wait``, once no run is at work on it any more.
+    The status of the blueprint; with ``wait``, after the runs at work on it have ended.
     """
     status = read()
     live = [step.run_id for step in status.steps if step.condition is Condition.LIVE]
@@ -87,8 +87,8 @@ def gate(
     drift_on: date | None,
 ) -> GateDocument:
     """
-    The verdict. ``planned`` is the plan, or why there is none; drift counts where the day is given
-    that decides which rules still accept some.
+    The verdict. ``planned`` is the plan, or the error where there is none. Drift counts where
+    ``drift_on`` is given: the day that decides which drift rules still hold.
     """
     plan = planned if isinstance(planned, PlanDocument) else None
     drift = _drift(plan, deployment.drift_rules, drift_on) if plan and drift_on else ()

@@ -95,8 +95,7 @@ def newest_runs(
 
 def run_details(readers: Sequence[ReadContext], run_id: str) -> RunDocument:
     """
-    One run with its evidence, of this machine or of any store; Invalid where there is none of that
-    id.
+    A run with its evidence, from this machine or any store; Invalid where no run has that id.
     """
     reader, run = readers[0], None
     for reader in readers:
@@ -120,7 +119,8 @@ def run_details(readers: Sequence[ReadContext], run_id: str) -> RunDocument:
 
 def _with_begun(run: RunRecord, lease: Lease | None) -> RunRecord:
     """
-    The run with its steps of which the heartbeat tells as begun: a run record tells of ended ones.
+    The run with the steps that its heartbeat reports as begun: a run record has only steps that
+    ended.
     """
     begun = lease.targets if lease else ()
     steps = (

@@ -94,7 +94,7 @@ class PlanRows:
 
     def forget(self, name: str, parent: str) -> None:
         """
-        Add the row of a step that goes with its parent: the engine is not asked.
+        Add the row of a step that goes with its parent and is not planned.
         """
         record = self._steps.records[name]
         objects = record.resources.inventory if record else ()

@@ -190,7 +190,7 @@ class Planner:
 
     def _orphaned(self) -> tuple[str, ...]:
         """
-        The targets that the plan says nothing of: alive, and no longer in the blueprint.
+        The targets that are alive, no longer in the blueprint and so not in the plan.
         """
         records = [record for record in self.steps.records.values() if record is not None]
         return tuple(str(r.target.target) for r in alive_orphans(self.deployment, records))
@@ -257,7 +257,7 @@ class Planner:
 
     def _settled_by_records(self, name: str) -> bool:
         """
-        Add the row of a step that a destroy need not plan; whether it is one.
+        Add the row of a step that a destroy need not plan, and return whether the step is one.
         """
         assert self.teardown is not None, "a destroy has its order"
         status = self.steps.status(name)
@@ -275,7 +275,7 @@ class Planner:
 
     def _waits_for_outputs(self, step: Step) -> bool:
         """
-        Add the row of a step that has to wait for outputs; whether it is one.
+        Add the row of a step that has to wait for outputs, and return whether the step is one.
         """
         name = step.name
         if name in self.composed:
@@ -421,7 +421,7 @@ class Planner:
 
     def _checked(self, name: str, composed: ComposedStep) -> CheckedPlan:
         """
-        What the composed plan says of a step, held against its record.
+        The step's part of the composed plan, checked against its record.
         """
         return check_plan(
             self.services,

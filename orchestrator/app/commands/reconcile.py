@@ -282,7 +282,8 @@ def _findings(
     forgotten: Sequence[str], runner: StepRunner, prepared: PreparedStep, record: OperationRecord
 ) -> tuple[AbsenceFinding, ...]:
     """
-    What the provider says, once, of what an earlier destroy removed and it has not confirmed.
+    The findings about objects that an earlier destroy removed and did not confirm; the provider is
+    asked once.
     """
     if not awaiting_confirmation(record, forgotten=forgotten):
         return ()

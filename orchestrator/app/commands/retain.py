@@ -46,7 +46,7 @@ def release(services: Services, deployment: Deployment, request: ReleaseRequest)
 
 def retain_declared(runner: StepRunner, steps: Collection[str]) -> None:
     """
-    Record as retained what the blueprint says is to be.
+    Record the steps that the blueprint declares as retained.
     """
     for name in steps:
         declared = retention(runner.deployment.steps[name].retain, None)

@@ -27,7 +27,7 @@ from orchestrator.ports.system import Sink
 
 class Review(Struct, frozen=True):
     """
-    Whether the run goes on, and what was planned of its steps together.
+    Whether the run goes on, and the plan that was made of its steps together.
     """
 
     goes_on: bool = True

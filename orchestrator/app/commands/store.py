@@ -39,9 +39,10 @@ Progress = Callable[[str], None]
 
 def check_store(store: OperationStore, claim: Claim) -> StoreCheckDocument:
     """
-    Try everything that runs rely on, each by itself: one that fails does not hide the next.
+    Check everything that runs rely on. Each check runs by itself, so that a failed one does not
+    hide the next.
 
-    ``claim`` is one of a blueprint and environment that nobody uses; it is free again at the end.
+    ``claim`` is on a blueprint and environment that nobody uses; it is released at the end.
     """
     lease = Lease(run_id=claim.run_id, owner=claim.owner)
     blob = "store-check"

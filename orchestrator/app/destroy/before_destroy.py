@@ -28,8 +28,7 @@ def before_destroy_failures(
     request: DestroyRequest, runner: StepRunner, steps: Iterable[str]
 ) -> dict[str, OrchestratorError]:
     """
-    What can be found wrong with what comes before the destroy of these steps, by step: before
-    anything is done for the first of them.
+    The errors of ``before_destroy`` hooks that are known before the first of them runs, by step.
     """
     failures: dict[str, OrchestratorError] = {}
     for name in steps:

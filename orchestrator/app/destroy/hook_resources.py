@@ -19,7 +19,7 @@ from orchestrator.errors import Busy
 
 def destroy_hook_resources(runner: StepRunner, roots: Sequence[str]) -> None:
     """
-    Destroy these roots, each by itself: nothing needs them, and they need nothing.
+    Destroy the modules of hooks, in any order: no target depends on them.
     """
     policy = StepPolicy(
         partial(_destroy_root, runner),

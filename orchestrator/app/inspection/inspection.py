@@ -287,8 +287,8 @@ class Inspection:
 
     def _unanswered(self, record: OperationRecord | None) -> frozenset[str]:
         """
-        The addresses of which the provider was asked when nothing could be under way any more, and
-        could not tell, and those that there was no way to ask for.
+        The addresses in doubt that have no certain answer: the provider could not answer when
+        nothing could be under way any more, or there was no way to ask it.
         """
         addresses = set()
         for doubt in record.resources.in_doubt if record else ():
@@ -412,7 +412,7 @@ def _is_refused(fault: Fault | None, record: OperationRecord | None, reason: Rea
 
 def _is_vanished(fault: Fault | None, record: OperationRecord | None) -> bool:
     """
-    Whether the newest attempt was refused because the provider had no recorded object any more; a
+    Whether the newest attempt was refused because the provider has no recorded object any more. A
     destroy that found none ends with the same code, in the record.
     """
     if fault is None or fault == (record.error if record else None):

@@ -45,11 +45,11 @@ def alive_orphans(
 
 def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
     """
-    The orphans of a deployment with what each was applied from; among them the steps that are gone
-    themselves, and of which the module of an action has left something.
+    The orphans of a deployment, each with the deployment it was applied from. A destroyed step
+    counts where the module of its hook may have left objects.
 
-    Refused where one is another project's or file's, or the store does not have what it was applied
-    from; StoreUnavailable where that cannot be read.
+    Refused where an orphan belongs to another project or file, or where the store lacks its
+    deployment; StoreUnavailable where that cannot be read.
     """
     from orchestrator.domain.blueprint.stored_deployment import (
         Orphan,
@@ -97,7 +97,7 @@ def gone_blueprint(
 ) -> Deployment | None:
     """
     A blueprint that has records and no file any more, without steps; None where nothing is recorded
-    of it. ``wanted`` is its name, or the path that its file had.
+    of it. ``wanted`` is its name or the path that its file had.
 
     Refused where the records are of several files, Invalid where none is of the environment.
     """

@@ -111,7 +111,7 @@ class RunHistory:
 
     def retry(self, step: str, record: OperationRecord | None) -> tuple[str | None, Blocker | None]:
         """
-        The failed run that the step can be retried from, and what stands against it.
+        The failed run that the step can be retried from, and the blocker of that retry.
         """
         last = self.last_run(step)
         run_id = failed_run(record) if record else None
@@ -139,8 +139,8 @@ class RunHistory:
         self, step: str, record: OperationRecord | None
     ) -> tuple[str | None, Blocker | None]:
         """
-        The newest earlier run that the step can be rolled back to, or what stands against the
-        newest in which it ended ok.
+        The newest earlier run that the step can be rolled back to; else the blocker of the newest
+        run in which the step ended ok.
         """
         nearest = None
         for run in self.runs:

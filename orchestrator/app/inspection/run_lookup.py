@@ -43,7 +43,7 @@ class PriorRun(Struct, frozen=True):
 
 def find_run(files: RunFiles, store: OperationStore, run_id: str) -> RunRecord | None:
     """
-    The record of a run; None where there is none of that id.
+    The record of a run; None where no run has that id.
     """
     local = files.read_run(run_id)
     if local is not None:
@@ -143,8 +143,8 @@ def read_prior_run(
     environment: str | None,
 ) -> PriorRun:
     """
-    A run that can be done again. Refused where it cannot, as `rerun_rules.run_blocker` says;
-    StoreUnavailable where what is kept of it cannot be read.
+    A run that can be repeated. Refused where it cannot, as `rerun_rules.run_blocker` decides;
+    StoreUnavailable where its deployment cannot be read.
     """
     from orchestrator.domain.blueprint.stored_deployment import (
         UnreadableDeployment,
@@ -183,7 +183,7 @@ def check_promotable(stored: Collection[str], run: RunRecord, steps: Sequence[st
 
 def refusal(blockers: Sequence[Blocker]) -> Refused:
     """
-    The error that says all blockers; reason and hint are those of the first.
+    The error that names all blockers, with the reason and hint of the first.
     """
     first = blockers[0]
     return Refused(first.reason, "\n".join(item.message for item in blockers), hint=first.hint)

@@ -334,7 +334,7 @@ def _has_lost(planned: ComposedStep) -> bool:
 
 def _planned_outputs(state: PulledState, content: PlanContent | None) -> dict[str, StateOutput]:
     """
-    The outputs of a step as the plan leaves them; the value of a secret one is not told.
+    The outputs of a step after the plan, without the values of secret ones.
     """
     outputs = dict(state.outputs)
     for change in content.changes.outputs_changed if content else ():

@@ -125,7 +125,7 @@ def _conclude_module(
     kind: HookKind,
 ) -> OperationRecord:
     """
-    How the module's own root stands says how the hook ended, where that run has changed it.
+    Conclude the hook from the status of its module's own target, where that run has changed it.
     """
     if root is not None and root.run_id == marker.run_id:
         if root.status in READY:

@@ -196,7 +196,7 @@ class PreparedSteps:
 
     def prepare_all(self, steps: Iterable[str], source: SourceOf) -> dict[str, OrchestratorError]:
         """
-        Prepare steps side by side; what went wrong, by step.
+        Prepare steps concurrently and return the errors by step.
         """
         return self.failures_of(steps, lambda name: self.prepare(name, source))
 
@@ -204,7 +204,7 @@ class PreparedSteps:
         self, steps: Iterable[str], work: Callable[[str], None]
     ) -> dict[str, OrchestratorError]:
         """
-        Do something with steps side by side; what went wrong, by step.
+        Do something with steps concurrently and return the errors by step.
         """
         failures: dict[str, OrchestratorError] = {}
 

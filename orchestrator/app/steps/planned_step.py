@@ -435,11 +435,11 @@ def _deleted_earlier(
     services: Services, prepared: PreparedStep, refresh: RefreshResult
 ) -> tuple[StateObject, ...]:
     """
-    What the refresh did not find because an earlier mutation has deleted it, and the provider
-    state does not know.
+    The objects that the refresh did not find because an earlier mutation deleted them and provider
+    state still has them.
 
-    Only where the provider is asked in the scope in which it made them: in another one it finds
-    nothing of what is there.
+    Only where the provider is asked in the scope in which it made them: in another scope it finds
+    none of its objects.
     """
     record = prepared.record
     unanswered = unanswered_deletes(record, refusal_rules(prepared.step))

@@ -278,7 +278,8 @@ def initialise(
 
 def state_encryption(services: Services, prepared: PreparedStep) -> str:
     """
-    The keyed digest of what says how the engine encrypts provider state, "" where nothing does.
+    The keyed digest of the settings by which the engine encrypts provider state; "" where it does
+    not.
     """
     settings = services.environ.get("TF_ENCRYPTION", ""), prepared.snapshot.encryption
     if prepared.engine.kind != "tofu" or not any(settings):
@@ -288,7 +289,7 @@ def state_encryption(services: Services, prepared: PreparedStep) -> str:
 
 def refusal_rules(step: Step) -> RefusalRules:
     """
-    The errors by which the provider of a step says that it did nothing.
+    The errors by which the provider of a step reports that it did nothing.
     """
     return RefusalRules(step.refused_on, step.retry.on if step.retry else ())
 

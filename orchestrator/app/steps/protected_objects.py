@@ -27,10 +27,10 @@ def check_protected(
     confirmed: str | None,
 ) -> None:
     """
-    Refused, with every object and the place that protects it, where the recorded module or the one
-    of now says ``prevent_destroy`` of objects that these records know: what was added counts at
-    once, and only an apply takes it away. Together with the environment where that
-    is protected and was not ``confirmed`` by its name.
+    Refused where ``prevent_destroy`` protects recorded objects, in the recorded module or in the
+    current one: a new protection counts at once, and only an apply removes an old one. The error
+    names every object and the place that protects it, and also the environment where that is
+    protected and was not ``confirmed`` by its name.
     """
     protected = [
         line

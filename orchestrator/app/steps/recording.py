@@ -93,7 +93,7 @@ def _append(services: Services, entry: OperationRecord) -> OperationRecord:
 
 def write_events(services: Services, attempt: Path, messages: Iterable[Message]) -> None:
     """
-    Keep what a mutating call said as ``events.jsonl``, masked, beside the attempt's log.
+    Write the messages of a mutating call as ``events.jsonl``, masked, beside the attempt's log.
     """
     mask = services.masker.mask_json
     lines = [
@@ -141,7 +141,7 @@ def _spooled(services: Services, outcome: OperationRecord, exc: StoreUnavailable
 
 def write_late_outcome(services: Services, outcome: OperationRecord) -> None:
     """
-    Keep an outcome that came too late beside its run, as evidence.
+    Write an outcome that came too late beside its run, as evidence.
     """
     directory = services.files.directory(outcome.run_id)
     name = f"late-{outcome.target.step}-{outcome.sequence}.json".replace("/", "_")

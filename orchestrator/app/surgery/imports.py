@@ -116,7 +116,7 @@ def _consequence(
     runner: StepRunner, name: str, inputs: StepInputs, address: str, object_id: str
 ) -> str:
     """
-    What the plan of an import, which is shown, says that an apply would do to the object.
+    What an apply would do to the imported object by the plan that is shown.
     """
     unproven = "nothing proves that it was made here, and"
     try:

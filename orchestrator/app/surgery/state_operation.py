@@ -61,8 +61,8 @@ class StateOperation(Struct, frozen=True):
 
 class StateOperationResult(Struct, frozen=True):
     """
-    The entry that surgery ended with, the provider state then, None where it could not be read, and
-    what went wrong with it.
+    The result of an operation on provider state: the entry, the state afterwards (None where it
+    could not be read), and the fault.
     """
 
     record: OperationRecord
