@@ -112,7 +112,7 @@ def test_an_unsaved_state_blocks_a_destroy(unsaved: Unsaved) -> None:
 
     assert unsaved.spared.code == 11, unsaved.spared.said
     assert "--step breaks --push-errored-state" in breaks["last_error"]
-    assert before["status"] == "pending" and "breaks could not be made ready" in before["reason"]
+    assert before["status"] == "pending" and "held back by breaks" in before["reason"]
     assert len(unsaved.entries) == unsaved.record["sequence"]
 
 

@@ -438,7 +438,7 @@ class StepRunner:
                 self.end(
                     name,
                     StepStatus.PENDING,
-                    reason=f"nothing was started: {failed} could not be made ready",
+                    reason=f"held back by {failed}; nothing was started",
                 )
 
     def report_unstarted(self, rows: Sequence[Unstarted]) -> None:
