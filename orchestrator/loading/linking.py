@@ -171,7 +171,7 @@ class StepLinker(Struct, frozen=True):
     def _module_or_stub(self, reference: str, at: Location) -> Module:
         """
         The module where it can be read, else one of which nothing is known: what is recorded of it
-        is used, and today's module does not stand in the way.
+        is used, and the current module does not stand in the way.
         """
         name, package = split_reference(reference)
         directory = self.project.module_directory(name, at, base=self.base, problems=Problems())

@@ -312,9 +312,10 @@ def with_orphans(
     base: Deployment, orphans: Mapping[str, Orphan], current: CurrentSources, *, whole: bool
 ) -> Deployment:
     """
-    The deployment with its orphans, each with the inputs that it was applied with and the secrets
-    of today, as far as there are any; they need what they needed and what is still there. Those
-    that are not ``whole`` can be destroyed, and neither asked for nor checked.
+    The deployment with its orphans, each with the inputs that it was applied with and with current
+    secrets, as far as there are any. An orphan needs the steps that it needed when it was applied
+    and that are still there. Orphans that are not ``whole`` can be destroyed, and neither asked for
+    nor checked.
 
     Invalid where they need each other: they were applied at different times.
     """

@@ -206,7 +206,7 @@ def test_reconcile_says_what_the_provider_says_now(now: CheckedState, code: str)
     The error is that of the newest answer, and no object is lost sight of.
     """
     told = [finding("s.a", now, why="now")]
-    found = reconciled(unsure("unknown"), state(), (), STAMP, sound=None, findings=told)
+    found = reconciled(unsure("unknown"), state(), (), STAMP, verification=None, findings=told)
     assert codes(found) == (Status.ERROR, code)
     assert [d.why for d in found.resources.in_doubt] == ["now"]
     assert [r.id for r in found.resources.inventory] == ["id-a"]
@@ -217,7 +217,7 @@ def test_reconcile_confirms() -> None:
     `destroyed`, not `absent`: the destroy was ours.
     """
     told = [finding("s.a", "gone")]
-    found = reconciled(unsure(), state(), (), STAMP, sound=None, findings=told)
+    found = reconciled(unsure(), state(), (), STAMP, verification=None, findings=told)
     assert codes(found) == (Status.DESTROYED, None)
 
 
@@ -257,7 +257,7 @@ def test_what_a_person_forgets_is_not_doubted_again_by_an_answer() -> None:
         doubt=doubt, how="forgotten", reason="ours no more", run_id="r", at=START
     )
     told = [finding("s.a", "remaining", why="there")]
-    found = reconciled(unsure(), state(), (forgotten,), STAMP, sound=None, findings=told)
+    found = reconciled(unsure(), state(), (forgotten,), STAMP, verification=None, findings=told)
     assert (codes(found), found.resources.in_doubt) == ((Status.DESTROYED, None), ())
 
 
@@ -274,12 +274,12 @@ def test_a_confirmed_absence_tells_what_rests_on_the_word_of_a_person(again: boo
         doubt=doubt, how="forgotten", reason="ours no more", run_id="r", at=START
     )
 
-    found = reconciled(before, state(), (forgotten,), STAMP, sound=None)
+    found = reconciled(before, state(), (forgotten,), STAMP, verification=None)
     if again:
         held = before.model_copy(
             update={"resources": Resources(inventory=refs("s.c id-c"), in_doubt=(doubt,))}
         )
-        found = reconciled(held, state(["s.c id-c"]), (forgotten,), STAMP, sound=None)
+        found = reconciled(held, state(["s.c id-c"]), (forgotten,), STAMP, verification=None)
         marker = mark(
             found,
             EntryFacts(run_id="r", destroy=DestroyFacts(verify_absence="state")),

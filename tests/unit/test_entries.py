@@ -390,7 +390,7 @@ def test_reconcile_without_proof_leaves_the_error() -> None:
     Surgery and evidence never make ok by themselves.
     """
     before = entry(status="error", last_error="x", resources=Resources(in_doubt=(DOUBT,)))
-    found = reconciled(before, state(["s.a id-1"]), (), STAMP, sound=None)
+    found = reconciled(before, state(["s.a id-1"]), (), STAMP, verification=None)
     assert (found.status, found.last_error) == (Status.ERROR, "x")
     assert found.resources.in_doubt == (DOUBT,)
 
@@ -408,19 +408,19 @@ def test_reconcile_keeps_the_error_that_an_open_doubt_comes_from() -> None:
         last_error="the answer was lost",
         resources=Resources(in_doubt=(DOUBT,)),
     )
-    found = reconciled(before, state(), (), STAMP, sound=None)
+    found = reconciled(before, state(), (), STAMP, verification=None)
     assert (found.failed_command, found.error) == ("apply", fault)
     assert (found.status, found.resources.in_doubt) == (Status.ERROR, (DOUBT,))
 
 
 def test_reconcile_is_ok_only_with_an_empty_plan_and_no_doubt() -> None:
     """
-    ``sound`` with a doubt left does not make ok.
+    A verification with a doubt left does not make ok.
     """
     before = entry(status="error", resources=Resources(in_doubt=(DOUBT,)))
-    with_doubt = reconciled(before, state(["s.a id-1"]), (), STAMP, sound=UNVERIFIED)
+    with_doubt = reconciled(before, state(["s.a id-1"]), (), STAMP, verification=UNVERIFIED)
     forgotten = SettledDoubt(doubt=DOUBT, how="forgotten", reason="none", run_id="run-3", at=LATER)
-    without = reconciled(before, state(["s.a id-1"]), [forgotten], STAMP, sound=UNVERIFIED)
+    without = reconciled(before, state(["s.a id-1"]), [forgotten], STAMP, verification=UNVERIFIED)
     assert (with_doubt.status, without.status) == (Status.ERROR, Status.OK)
     assert without.settled == (forgotten,)
 
@@ -479,7 +479,7 @@ def test_reconcile_never_loses_sight_of_what_left_the_state() -> None:
     before = entry(
         status="error", failed_command="destroy", resources=Resources(inventory=refs("s.a id-1"))
     )
-    found = reconciled(before, state(), (), STAMP, sound=None)
+    found = reconciled(before, state(), (), STAMP, verification=None)
     assert found.error is not None
     assert (found.status, found.error.code) == (Status.ERROR, "vanished")
     assert [doubt.id for doubt in found.resources.in_doubt] == ["id-1"]
@@ -530,7 +530,7 @@ def test_reconcile_does_not_leave_a_doubt_under_ok() -> None:
     A target of which something is in doubt does not read ok.
     """
     before = entry(resources=Resources(inventory=refs("s.a id-1", "s.b id-2")))
-    found = reconciled(before, state(["s.b id-2"]), (), STAMP, sound=None)
+    found = reconciled(before, state(["s.b id-2"]), (), STAMP, verification=None)
     assert found.error is not None
     assert (found.status, found.error.code) == (Status.ERROR, "vanished")
 

@@ -1,7 +1,7 @@
 """
 ``adopt``: take provider state that somebody else made under a record of ours.
 
-Nothing is mutated. A step is `ok` only where a plan with today's module and inputs is empty, so
+Nothing is mutated. A step is `ok` only where a plan with its current module and inputs is empty, so
 that the record says of the objects what is true of them; where a person accepts what an apply would
 change it is `error` until that apply.
 """

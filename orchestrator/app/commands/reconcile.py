@@ -272,7 +272,7 @@ def _evidence(
         state,
         settled,
         services.stamp(),
-        sound=checks,
+        verification=checks,
         findings=_findings(request.forget, runner, prepared, record),
         run_id=runner.session.run_id,
     )

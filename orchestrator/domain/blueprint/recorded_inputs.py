@@ -19,7 +19,7 @@ _STAND_IN = frozenset({"secret", "digest"})
 
 class RecordedInputs(Struct, frozen=True):
     """
-    The values with today's secrets in place. ``secrets`` maps each sensitive leaf to where it came
+    The values with current secrets in place. ``secrets`` maps each sensitive leaf to where it came
     from, ``digests`` to the digest it was recorded with.
     """
 

@@ -53,7 +53,7 @@ def reconciled(
     settled: Sequence[SettledDoubt],
     stamp: EntryStamp,
     *,
-    sound: Verification | None,
+    verification: Verification | None,
     findings: Sequence[AbsenceFinding] = (),
     run_id: str = "",
 ) -> OperationRecord:
@@ -61,9 +61,10 @@ def reconciled(
     The entry that a reconcile writes.
 
     ``settled`` are the doubts that it answered. Objects that have left the provider state since
-    become doubts. ``sound`` is the result of the checks where a plan with the recorded inputs was
-    empty; None where it was not. ``findings`` is what the provider answers the run ``run_id`` about
-    objects that an earlier destroy removed. No provider state waits to be saved any more.
+    become doubts. ``verification`` is the result of the checks where a plan with the recorded
+    inputs was empty; None where it was not. ``findings`` is what the provider answers the run
+    ``run_id`` about objects that an earlier destroy removed. No provider state waits to be saved
+    any more.
     """
     before = _without_saved_file(before)
     answered = {(item.doubt.address, item.doubt.action) for item in settled}
@@ -102,9 +103,9 @@ def reconciled(
         base = base.model_copy(update={"absence": absence})
     if empty and before.status is Status.ERROR and (findings or not doubts):
         return gone_without_mutation(base, stamp, findings, run_id=run_id)
-    if sound is not None and not doubts:
+    if verification is not None and not doubts:
         outputs = outputs_of_state(base, before.run_id, state, stamp)
-        return checked(base.model_copy(update=outputs), sound, stamp)
+        return checked(base.model_copy(update=outputs), verification, stamp)
     # What was in doubt before keeps the error that says how it came to be.
     if (doubts and base.status is Status.OK) or (fresh and base.status is Status.ERROR):
         return _doubted(base, stamp)

@@ -212,14 +212,14 @@ def _settled_by_surgery(
     where it is proven to be the object in doubt; beside any other the doubt stays.
     """
     unproven = {item.address for item in adopted}
-    sound = {
+    ids = {
         address: object_id
         for address, object_id in state.ids.items()
         if address not in unproven
         and (object_id is None or managing_address(state, address, object_id) is None)
     }
     observation = StateObservation(
-        at=marker.updated_at, run_id=marker.run_id, settling_time=0.0, ids=sound
+        at=marker.updated_at, run_id=marker.run_id, settling_time=0.0, ids=ids
     )
     imported = imported_addresses(marker)
     return tuple(

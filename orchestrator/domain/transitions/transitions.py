@@ -280,8 +280,8 @@ def unchanged(
     if verification.verdict == "failed" and not retained:
         changes.update(with_fault("verify", check_fault(verification)))
         return next_entry(before, stamp, Trigger.CHECK_FAIL, changes, facts=facts)
-    sound: EntryChanges = {**changes, **NO_FAULT, "last_attempt": None}
-    return next_entry(before, stamp, Trigger.UNCHANGED, sound, facts=facts)
+    cleared: EntryChanges = {**changes, **NO_FAULT, "last_attempt": None}
+    return next_entry(before, stamp, Trigger.UNCHANGED, cleared, facts=facts)
 
 
 def adopted_unapplied(
