@@ -201,6 +201,36 @@ def test_an_apply_that_failed_before_it_made_anything_is_an_error(desk: Desk, be
         check_expectation(document, "destroyed")
 
 
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("in_doubt", "found objects in doubt"),
+        ("vanished", "found none of its objects"),
+        ("lineage", "found another provider state"),
+        ("serial_back", "found an older provider state"),
+        ("engine_failed", None),
+    ],
+)
+def test_what_the_newest_attempt_found_is_not_expected(
+    desk: Desk, code: str, reason: str | None
+) -> None:
+    """
+    The record reads ok: what contradicts it does not hold, a plan that failed says nothing of it.
+    """
+    fault = Fault(code=code, phase="plan", summary="said so")
+    tried = Attempt(command="apply", run_id="R1", at=START, error=fault)
+    for step in NEEDS:
+        desk.has(step, status="ok")
+    desk.has("network", status="ok", last_attempt=tried)
+    document = status_of(desk.reader, outline())
+
+    if reason is None:
+        check_expectation(document, "ok")
+        return
+    with pytest.raises(Refused, match=f"is not ok: the newest apply of network {reason}"):
+        check_expectation(document, "ok")
+
+
 def test_nothing_is_destroyed_as_a_whole_while_an_orphan_is_alive(desk: Desk) -> None:
     """
     A step that left the blueprint counts in the verdict.

@@ -11,6 +11,13 @@ from orchestrator.domain.target import hook_of
 from orchestrator.errors import InDoubt, Refused
 
 GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
+#: What an attempt may have found of a step that is recorded as it is expected, by its error's code.
+_FINDINGS = {
+    InDoubt.code: "objects in doubt",
+    "vanished": "none of its objects",
+    "lineage": "another provider state",
+    "serial_back": "an older provider state",
+}
 
 
 def check_expectation(
@@ -23,7 +30,7 @@ def check_expectation(
     """
     Refused where the expectation does not hold; None expects nothing.
 
-    ``ok`` is about the verdict, and about doubts that the newest apply of a step met. ``destroyed``
+    ``ok`` is about the verdict, and about what the newest attempt of a step found. ``destroyed``
     holds if every target is destroyed or absent, or with ``allow_retained`` retained and its review
     not overdue, and nothing is in doubt or orphaned. By ``graph``, what such a retained step needs
     may be there too: a destroy keeps it.
@@ -54,9 +61,9 @@ def check_expectation(
     else:
         deviations = [f"{row.step} is {row.status}" for row in rows if row.status != expected]
     if deviations:
-        raise Refused(
-            "expectation", f"{where} is {document.verdict}, not {expected}: {', '.join(deviations)}"
-        )
+        known = document.verdict
+        said = f"not {expected}" if str(known) == expected else f"{known}, not {expected}"
+        raise Refused("expectation", f"{where} is {said}: {', '.join(deviations)}")
 
 
 def _counts(row: StepState, document: StatusDocument) -> bool:
@@ -85,12 +92,14 @@ def _needed_by_retained(document: StatusDocument, graph: Graph) -> frozenset[str
 
 def _undone(row: StepState) -> str:
     """
-    Why a step with the expected status is not as expected: its newest attempt found objects in
-    doubt, or it was compensated since its apply. Empty where neither is so.
+    Why a step with the expected status is not as expected: its newest attempt found that its
+    objects or its provider state are not what is recorded, or it was compensated since its apply.
+    Empty where neither is so.
     """
     tried = row.failed_attempt
-    if tried is not None and tried.error is not None and tried.error.code == InDoubt.code:
-        return f"the newest {tried.command} of {row.step} found objects in doubt"
+    found = _FINDINGS.get(tried.error.code) if tried is not None and tried.error else None
+    if tried is not None and found is not None:
+        return f"the newest {tried.command} of {row.step} found {found}"
     if row.compensation is None:
         return ""
     return f"the compensation of {row.step} is {row.compensation.verdict}"
