@@ -11,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator.domain.documents.documents import StatusDocument
+from orchestrator.domain.documents.history import RunsDocument
 from orchestrator.domain.documents.schemas import DOCUMENTS
 from orchestrator.domain.documents.store import StoreCheck, StoreCheckDocument
 from orchestrator.domain.record.run_record import NextCommand, StepRun
@@ -20,9 +21,10 @@ from orchestrator.views.errors import error_document, error_text
 from orchestrator.views.formats import STATUS_STYLE, exit_meaning
 from orchestrator.views.outcome import outcome_text, unoffered_hint
 from orchestrator.views.page import Paper
+from orchestrator.views.runs import runs_text
 from orchestrator.views.status import status_text
 from orchestrator.views.store import check_text
-from tests.golden.samples import ERROR, ERRORS, NOW, OK, RUNNING, TEXTS, status
+from tests.golden.samples import ERROR, ERRORS, NOW, OK, RUNNING, TEXTS, runs, status
 
 MAJOR = {"plan": 2}  # those that are no longer at their first
 
@@ -215,3 +217,27 @@ def test_a_hint_does_not_repeat_what_is_offered(hint: str, left: str | None) -> 
     assert unoffered_hint(hint, [NextCommand(command=command, why="")]) == (
         hint if left is None else left
     )
+
+
+def test_who_made_all_the_runs_is_said_once() -> None:
+    """
+    On a machine of one person every line would end with the same name, and wrap for it.
+    """
+    document = runs()
+    (mine,) = (run for run in document.runs if run.command == "destroy")
+    alone = RunsDocument(project="acme", runs=(mine, mine))
+
+    assert runs_text(document, Paper(now=NOW, width=160)).count("by kim@laptop") == 2
+    assert runs_text(alone, Paper(now=NOW, width=160)).splitlines()[0] == "all by kim@laptop"
+    assert runs_text(alone, Paper(now=NOW, width=160)).count("kim@laptop") == 1
+
+
+def test_a_run_of_several_steps_is_named_once() -> None:
+    """
+    Further steps name the step that told it.
+    """
+    text = status_text(ERROR, Paper(now=NOW, width=160))
+    (told,) = {step.run_id for step in ERROR.steps if step.step == "network"}
+
+    assert text.count(f"run {told}") == 1
+    assert "run of network" in text
