@@ -91,8 +91,8 @@ def status_list_text(document: StatusListDocument, paper: Paper) -> str:
     rows: list[list[Part]] = []
     for item in document.blueprints:
         times = [step.updated_at for step in item.steps if step.updated_at]
-        told = moment if paper.width >= _WIDE else ago
-        when = told(max(times), paper.now) if times else "no record here"
+        time_text = moment if paper.width >= _WIDE else ago
+        when = time_text(max(times), paper.now) if times else "no record here"
         rows.append(
             [
                 (f"{item.blueprint}/{item.environment}", "bold"),

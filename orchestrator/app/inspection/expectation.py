@@ -57,13 +57,13 @@ def check_expectation(
         reasons = {row.step: _why_not_destroyed(row, allow_retained=allow_retained) for row in rows}
         deviations = [reason for step, reason in reasons.items() if reason and step not in needed]
     elif str(document.verdict) == expected:
-        deviations = [reason for row in rows if (reason := _undone(row))]
+        deviations = [reason for row in rows if (reason := _deviation(row))]
     else:
         deviations = [f"{row.step} is {row.status}" for row in rows if row.status != expected]
     if deviations:
-        known = document.verdict
-        said = f"not {expected}" if str(known) == expected else f"{known}, not {expected}"
-        raise Refused("expectation", f"{where} is {said}: {', '.join(deviations)}")
+        verdict = document.verdict
+        state = f"not {expected}" if str(verdict) == expected else f"{verdict}, not {expected}"
+        raise Refused("expectation", f"{where} is {state}: {', '.join(deviations)}")
 
 
 def _counts(row: StepState, document: StatusDocument) -> bool:
@@ -90,16 +90,16 @@ def _needed_by_retained(document: StatusDocument, graph: Graph) -> frozenset[str
     )
 
 
-def _undone(row: StepState) -> str:
+def _deviation(row: StepState) -> str:
     """
     Why a step with the expected status is not as expected: its newest attempt found that its
     objects or its provider state are not what is recorded, or it was compensated since its apply.
     Empty where neither is so.
     """
     tried = row.failed_attempt
-    found = _FINDINGS.get(tried.error.code) if tried is not None and tried.error else None
-    if tried is not None and found is not None:
-        return f"the newest {tried.command} of {row.step} found {found}"
+    finding = _FINDINGS.get(tried.error.code) if tried is not None and tried.error else None
+    if tried is not None and finding is not None:
+        return f"the newest {tried.command} of {row.step} found {finding}"
     if row.compensation is None:
         return ""
     return f"the compensation of {row.step} is {row.compensation.verdict}"
