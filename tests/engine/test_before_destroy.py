@@ -334,6 +334,27 @@ def test_what_an_action_made_is_found_when_its_step_has_left_the_blueprint(
     project.ok("status", "kept", "--expect", "destroyed")
 
 
+def test_what_is_in_doubt_of_such_an_action_is_settled_by_what_is_offered(project: Project) -> None:
+    """
+    The step has left the blueprint: each command that is offered names the orphan as one.
+    """
+    kept(project, BY_MODULE.replace("RUN", "${run.id}"))
+    project.ok("destroy", "kept", "--yes", "--step", "db")
+    root = 'db["@before_destroy"]'
+    (file,) = (project.own / "state").rglob("*before_destroy*.tfstate")
+    state = json.loads(file.read_text())
+    file.write_text(json.dumps({**state, "serial": state["serial"] + 1, "resources": []}))
+    text = KEPT.replace("ACTION", BY_COMMAND)
+    project.write("blueprints/kept.yaml", text[: text.index("      db:")])
+
+    told = project.run("reconcile", "kept", "--orphaned", "--step", root, "--json")
+    commands = [item["command"] for item in told.events[-1]["next"]]
+    settling = [item for item in commands if "reconcile" in item]
+
+    assert told.code == 11, told.said
+    assert settling and all("--orphaned" in item for item in settling), commands
+
+
 def test_it_is_done_before_the_parent_takes_the_step_along(project: Project) -> None:
     """
     What a child is to save needs it alive: it is archived and destroyed by itself, before its

@@ -30,6 +30,7 @@ from orchestrator.domain.recovery.next_commands import (
     look_closer,
 )
 from orchestrator.domain.recovery.rerun_rules import APPLYING
+from orchestrator.domain.target import step_of
 from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
 from orchestrator.errors import (
@@ -354,7 +355,7 @@ def _inspection(session: Session) -> Inspection:
 
 
 def _advised(session: Session, inspection: Inspection, step: str) -> StepAdvice:
-    orphan = step in session.deployment.orphans
+    orphan = step_of(step) in session.deployment.orphans
     context = replace(inspection.context(step), is_orphan=orphan)
     return StepAdvice(context, advise(context))
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
+from orchestrator.domain.target import step_of
+
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import Deployment
     from orchestrator.domain.record.objects import Doubt
@@ -59,9 +61,10 @@ class RecordedBlueprint(Struct, frozen=True):
 
 def step_options(deployment: Deployment, step: str) -> tuple[str, ...]:
     """
-    The options of a command that name one step, also one that left the blueprint.
+    The options of a command that name one root, also one whose step left the blueprint.
     """
-    return (*(("--orphaned",) if step in deployment.orphans else ()), "--step", step)
+    orphaned = ("--orphaned",) if step_of(step) in deployment.orphans else ()
+    return (*orphaned, "--step", step)
 
 
 def adoption_options(doubts: Iterable[Doubt]) -> tuple[str, ...]:
