@@ -8,9 +8,11 @@ import fcntl
 import os
 import sqlite3
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.mounts import Mount, mount_table, network_mount
@@ -29,6 +31,8 @@ _HINTS = {
 
 #: Bytes of a path that SQLite opens on Unix: its 512 without "-journal".
 _LONGEST = 504
+#: Seconds that SQLite itself waits for another process before it comes back to us.
+_TURN = 0.2
 
 
 @contextmanager
@@ -54,6 +58,25 @@ def is_writable(path: Path) -> bool:
     Whether this user may write the file and what SQLite puts beside it.
     """
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+class PatientConnection(sqlite3.Connection):
+    """
+    A connection whose statements wait for other processes, in short turns: between two of them the
+    interpreter answers signals. ``patience`` is how many seconds they wait altogether.
+    """
+
+    patience = 0.0
+
+    def execute(self, *statement: Any) -> sqlite3.Cursor:
+        give_up = time.monotonic() + self.patience
+        while True:
+            try:
+                return super().execute(*statement)
+            except sqlite3.OperationalError as exc:
+                is_busy = exc.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not is_busy or time.monotonic() >= give_up:
+                    raise
 
 
 class Database:
@@ -155,7 +178,7 @@ class Database:
                 target.write_bytes(source.read_bytes())
         return copy
 
-    def _connect(self, path: Path, mode: str) -> sqlite3.Connection:
+    def _connect(self, path: Path, mode: str) -> PatientConnection:
         longer = len(os.fsencode(path)) - _LONGEST
         if longer > 0:
             raise StoreUnavailable(
@@ -165,10 +188,12 @@ class Database:
         connection = sqlite3.connect(
             f"{path.as_uri()}?mode={mode}",
             uri=True,
-            timeout=self._busy_timeout,
+            timeout=min(_TURN, self._busy_timeout),
             isolation_level=None,
             check_same_thread=False,
+            factory=PatientConnection,
         )
+        connection.patience = self._busy_timeout
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone leaves it in the drive
         connection.execute("PRAGMA foreign_keys = ON")

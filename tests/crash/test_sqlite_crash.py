@@ -7,12 +7,15 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import signal
 import sqlite3
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -50,6 +53,7 @@ for step in ("a", "b", "c", "d"):
 # claim and giving it up all the while, and says which.
 RIVAL = """
 import sys
+import time
 from pathlib import Path
 from orchestrator.domain.target import Target
 from orchestrator.errors import Fenced
@@ -409,6 +413,29 @@ def test_a_store_locked_by_another_process_says_so(path: Path) -> None:
         _refuses(opened(path, busy_timeout=0.01), "locked")
 
         assert opened(path).history(NETWORK) == [entry()]
+
+
+def test_who_waits_for_a_locked_store_hears_signals(path: Path) -> None:
+    """
+    SQLite's own wait would hold the interpreter, and a signal with it, until the lock is free.
+    """
+
+    def interrupt(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    opened(path).append(entry())
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            started = time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(KeyboardInterrupt):
+                opened(path).append(entry(sequence=2))
+            assert time.monotonic() - started < 10
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture
