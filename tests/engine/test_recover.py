@@ -174,6 +174,26 @@ def test_without_a_way_to_ask_a_person_is_told_where_to_look(
     assert [server.name for server in cloud.servers()] == ["web"]
 
 
+def test_a_reconcile_makes_no_destroyed_of_a_failure(project: Project, cloud: Cloud) -> None:
+    """
+    A first apply that the provider refused made nothing, so nothing can be gone: its failure stays
+    told. The module has no outputs: then nothing at all is in the provider state.
+    """
+    blueprint(project)
+    module = project.root / "modules/server/main.tf"
+    module.write_text(re.sub(r'output "\w+" \{.*?\n\}\n', "", module.read_text(), flags=re.DOTALL))
+    cloud.arm("create", "web", "error_before:AccessDenied")
+    assert project.run("apply", "web", "--yes").code == 10
+    project.ok("reconcile", "web")
+    status = project.run("status", "web", "--expect", "destroyed")
+
+    assert project.record("server")["status"] == "error"
+    assert status.code == 4
+    assert "AccessDenied" in status.out
+    follow(project)
+    assert project.status("web")["verdict"] == "ok"
+
+
 def test_a_plan_over_a_doubt_says_that_an_apply_is_refused(project: Project, cloud: Cloud) -> None:
     """
     The plan is shown and ends as the apply would: 11, with the doubt and what settles it. So also
