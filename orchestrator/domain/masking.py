@@ -336,9 +336,9 @@ def _forms(text: str) -> set[str]:
     providers and ``jsonencode`` give them.
     """
     data = _data(text)
-    json = _json(text)
-    once = {text, _hcl(text), *_quoted(text), *json, *_percent(data), *_base64(data)}
-    return once.union(_wrapped(data), *map(_json, once), *map(_quoted, json))
+    quoted = _json(text)
+    once = {text, _hcl(text), *_quoted(text), *quoted, *_percent(data), *_base64(data)}
+    return once.union(_wrapped(data), *map(_json, once), *map(_quoted, quoted))
 
 
 def _data(text: str) -> bytes:
