@@ -32,7 +32,7 @@ from orchestrator.domain.blueprint.check_settings import (
 )
 from orchestrator.domain.blueprint.references import Resolved
 from orchestrator.domain.record.record import Check
-from orchestrator.domain.secret_leaves import without_leaves
+from orchestrator.domain.secrets import without_leaves
 from orchestrator.ports.system import Clock, StopToken
 
 _SHORTEST_TRY = 1.0  # seconds, so that the last try before the end is a fair one

@@ -17,7 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.domain.plan.violation import Violation
+from orchestrator.domain.plan.violations import Violation
 from orchestrator.domain.text import Json
 from orchestrator.ports.system import StopToken
 

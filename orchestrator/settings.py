@@ -27,8 +27,8 @@ from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.durations import seconds
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
-from orchestrator.domain.encoding import is_text, shown_text
 from orchestrator.domain.target import NAME, is_name
+from orchestrator.domain.text import is_text, shown_text
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.regular_files import read_regular
 from orchestrator.trust import Trust, read_trust

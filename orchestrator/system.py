@@ -15,9 +15,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
-from orchestrator.domain.encoding import shown_text
 from orchestrator.domain.record.record import Actor, Source
-from orchestrator.domain.unsafe_text import escaped
+from orchestrator.domain.text import escaped, shown_text
 
 #: CI systems: the variable that tells, its name, and the variables that make the job's address.
 _CI = (

@@ -8,22 +8,25 @@ from collections.abc import Callable
 from typing import assert_never
 
 from orchestrator.app.session import Session
-from orchestrator.domain.events.engine_messages import (
+from orchestrator.domain.events.events import (
     ApplyComplete,
     ApplyErrored,
     ApplyProgress,
     ApplyStart,
     ChangeSummary,
     DiagnosticMessage,
+    EngineDiagnostic,
+    EngineLine,
+    Event,
     LogLine,
     Message,
+    ObjectEvent,
     OutputChange,
     PlannedChange,
     ProvisionProgress,
     RefreshComplete,
     ResourceDrift,
 )
-from orchestrator.domain.events.events import EngineDiagnostic, EngineLine, Event, ObjectEvent
 from orchestrator.domain.events.journal import MUTATIONS
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import InFlight

@@ -14,7 +14,6 @@ from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import rerun_text
 from orchestrator.domain.events.events import SignalSeen
-from orchestrator.domain.record.evidence_archive import evidence_blob, pack_evidence
 from orchestrator.domain.record.objects import Action
 from orchestrator.domain.record.record import EngineRef, Fault, Lineage, OperationRecord
 from orchestrator.domain.record.run_record import (
@@ -25,6 +24,8 @@ from orchestrator.domain.record.run_record import (
     Lease,
     RunRecord,
     StepRun,
+    evidence_blob,
+    pack_evidence,
 )
 from orchestrator.domain.record.states import Liveness, StepStatus
 from orchestrator.domain.redaction import redacted

@@ -32,7 +32,7 @@ def with_approval(call: RunCall, file: Path | None, approve_only: tuple[str, ...
     names = [item.step for item in approval.steps]
     unknown = [name for name in approve_only if name not in names]
     if unknown:
-        from orchestrator.domain.suggestions import did_you_mean
+        from orchestrator.domain.text import did_you_mean
 
         hint = did_you_mean(unknown[0], names)
         raise Usage(f"the approval has no step {unknown[0]!r}", hint=hint)

@@ -19,7 +19,7 @@ import click
 from orchestrator import __version__
 from orchestrator.cli.invocation import MAKES_RUN, Invocation
 from orchestrator.cli.streams import open_missing, silence, watched_streams
-from orchestrator.domain.encoding import is_text, shown_text
+from orchestrator.domain.text import is_text, shown_text
 from orchestrator.errors import Invalid, OrchestratorError, Problem, Usage
 
 # Looking for plugins of pydantic reads the metadata of every installed package, and none of them
@@ -98,7 +98,7 @@ class Commands(click.Group):
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as exc:
-            from orchestrator.domain.suggestions import did_you_mean
+            from orchestrator.domain.text import did_you_mean
 
             hint = did_you_mean(args[0], COMMANDS)
             raise click.UsageError(f"{exc.message} {hint}".strip(), ctx) from exc
@@ -158,7 +158,7 @@ def _warn_of_misspelt(variable: str) -> None:
     """
     Warn of an environment variable that is not read and whose name is close to one that is.
     """
-    from orchestrator.domain.suggestions import did_you_mean
+    from orchestrator.domain.text import did_you_mean
 
     begun = [name for name in VARIABLES if name.startswith(variable) or variable.startswith(name)]
     hint = did_you_mean(variable, begun or VARIABLES, cutoff=0.5 if begun else 0.9)

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from orchestrator.cli.streams import WatchedStream
 from orchestrator.domain.recovery.command_line import RecordedBlueprint, command_line
-from orchestrator.domain.unsafe_text import without_workflow_commands
+from orchestrator.domain.text import without_workflow_commands
 from orchestrator.regular_files import write_file
 
 if TYPE_CHECKING:

@@ -112,7 +112,7 @@ def logs(invocation: Invocation, run_id: str, step: str) -> int:
       orchestrator runs logs 20261129T123000Z-3f9a1c server
     """
     from orchestrator.app.commands.history import step_logs
-    from orchestrator.domain.unsafe_text import escaped
+    from orchestrator.domain.text import escaped
     from orchestrator.loading.catalog import store_locations
 
     project = invocation.project()

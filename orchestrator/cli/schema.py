@@ -20,7 +20,7 @@ def command(name: str | None) -> int:
       orchestrator schema status
     """
     from orchestrator.domain.documents.schemas import DOCUMENTS
-    from orchestrator.domain.suggestions import did_you_mean
+    from orchestrator.domain.text import did_you_mean
     from orchestrator.errors import Usage
 
     if name is None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from io import TextIOWrapper
 from typing import Any, TextIO, cast
 
-from orchestrator.domain.unsafe_text import without_workflow_commands
+from orchestrator.domain.text import without_workflow_commands
 
 #: The variables by which CI systems tell that they read commands from a job's output.
 _RUNNERS = ("GITHUB_ACTIONS", "GITEA_ACTIONS", "FORGEJO_ACTIONS", "TF_BUILD")

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.reference_syntax import Reference, path_text
 from orchestrator.domain.blueprint.references import escaped
-from orchestrator.domain.events.engine_messages import (
+from orchestrator.domain.events.events import (
     DiagnosticMessage,
     Message,
     OutputChange,
@@ -25,8 +25,13 @@ from orchestrator.domain.events.engine_messages import (
     RefreshComplete,
     ResourceDrift,
 )
-from orchestrator.domain.plan.changes import PlanChanges, ResourceChange
-from orchestrator.domain.plan.content import OUTPUT, PlanContent, PlannedObject
+from orchestrator.domain.plan.changes import (
+    OUTPUT,
+    PlanChanges,
+    PlanContent,
+    PlannedObject,
+    ResourceChange,
+)
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace

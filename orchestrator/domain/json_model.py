@@ -10,8 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.states import Condition, Status
-from orchestrator.domain.text import Word
-from orchestrator.domain.unsafe_text import escaped
+from orchestrator.domain.text import Word, escaped
 
 
 class JsonModel(BaseModel):

@@ -8,6 +8,8 @@ wrote.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from msgspec import Struct
@@ -23,3 +25,105 @@ class MachineWord(Struct, frozen=True):
 
 #: A name, address, id, digest, path, code or version.
 Word = Annotated[str, MachineWord()]
+
+# Text from outside the program that may hold bytes which are not UTF-8: Python keeps them as lone
+# surrogates, which no record and no JSON document can hold.
+
+
+def is_text(text: str) -> bool:
+    """
+    Whether the text can be written as UTF-8.
+
+    >>> is_text("caf\u00e9"), is_text("caf\udce9")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def shown_text(text: str) -> str:
+    """
+    The text with a replacement character for each byte that is not UTF-8.
+
+    >>> shown_text("caf\udce9") == "caf\ufffd"
+    True
+    """
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+# Text that terminals and CI runners obey: what an engine, a provider or a person wrote must not
+# steer whoever reads it.
+
+
+#: Control characters but newline and tab, characters that change the direction of text or end a
+#: line, and halves of characters, which no encoding can hold.
+UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
+    "\ud800-\udfff]"
+)
+_ESCAPES = re.compile("\x1b(?:\\[[0-?]*[ -/]*[@-~]|\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|[@-Z\\\\-_])")
+
+# What GitHub's runner and its kin obey at the start of a line; what Azure's, TeamCity's and the
+# first of GitHub's obey anywhere.
+_COMMAND = re.compile(r"(?m)((?:^|(?<=\r))[^\S\n]*:)(?=:\S)|(#)(?=#[A-Za-z]*\[)")
+
+
+def escaped(text: str) -> str:
+    """
+    The text with the JSON escape in place of each unsafe character, and of one in what a CI runner
+    would take for a command; JSON text stays the same value.
+
+    >>> escaped('{"a": "x\u202ey ##[error]z"}'), escaped("red: \\x1b[31m")
+    ('{"a": "x\\\\u202ey \\\\u0023#[error]z"}', 'red: \\\\u001b[31m')
+    """
+
+    def escape(match: re.Match[str]) -> str:
+        return f"{match[0][:-1]}\\u{ord(match[0][-1]):04x}"
+
+    return UNSAFE.sub(escape, _COMMAND.sub(escape, text))
+
+
+def without_controls(text: str) -> str:
+    """
+    The text without escape sequences and unsafe characters.
+
+    >>> without_controls("a\\x1b[31mb\\x07")
+    'ab'
+    """
+    return UNSAFE.sub("", _ESCAPES.sub("", text))
+
+
+def without_workflow_commands(text: str) -> str:
+    """
+    The text with a space in each of what a CI runner would take for a command.
+
+    >>> without_workflow_commands("::error file=x::no\\n  ::stop-commands::y ##[error]z ##vso[a]b")
+    ': :error file=x::no\\n  : :stop-commands::y # #[error]z # #vso[a]b'
+    """
+    return _COMMAND.sub(r"\1\2 ", text)
+
+
+# Suggestions for a misspelt name.
+
+
+def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """
+    A hint for an unknown ``name``: the closest known one, else the known ones, "" for none. How
+    close it must be, ``cutoff``, goes from 0 to 1.
+
+    >>> did_you_mean("netwrok", ["network", "compute"])
+    "did you mean 'network'?"
+    """
+    import difflib  # only a mistake pays for it
+
+    names = list(dict.fromkeys(known))
+    close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    if not names:
+        return ""
+    shown = ", ".join(names[:12])
+    return f"known: {shown}, ..." if len(names) > 12 else f"known: {shown}"

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from orchestrator.domain.events.engine_messages import (
+from orchestrator.domain.events.events import (
     ApplyComplete,
     ApplyErrored,
     ApplyProgress,

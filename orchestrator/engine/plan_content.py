@@ -12,12 +12,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.domain.plan.changes import (
+    OUTPUT,
     CheckResult,
     OutputValueChange,
     PlanChanges,
+    PlanContent,
+    PlannedObject,
     ResourceChange,
 )
-from orchestrator.domain.plan.content import OUTPUT, PlanContent, PlannedObject
 from orchestrator.domain.plan.differences import (
     Marks,
     attribute_changes,

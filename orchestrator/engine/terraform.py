@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
-from orchestrator.domain.plan.content import PlanContent
+from orchestrator.domain.events.events import DiagnosticMessage, LogLine, Message
+from orchestrator.domain.plan.changes import PlanContent
 from orchestrator.domain.provider_state import PulledState, StateObject
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.states import Liveness

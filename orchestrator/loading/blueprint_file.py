@@ -10,12 +10,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from orchestrator.domain.blueprint.blueprint import InputValue
-from orchestrator.domain.blueprint.policy import DriftRule, Policy
+from orchestrator.domain.blueprint.blueprint import DriftRule, InputValue, Policy
 from orchestrator.domain.blueprint.references import Reference, Resolved
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
-from orchestrator.domain.encoding import is_text
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, is_text
 from orchestrator.errors import Invalid
 from orchestrator.loading.environments import (
     DEFAULT,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
-from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.text import did_you_mean
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem
 from orchestrator.loading.schema import EnvironmentSettings, RawBlueprint, RawEnvironment

@@ -10,16 +10,16 @@ from collections.abc import Iterator, Mapping
 from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import CommandHook, Module
-from orchestrator.domain.blueprint.graph import Graph
-from orchestrator.domain.blueprint.hook_order import (
+from orchestrator.domain.blueprint.graph import (
     CompensationCycle,
+    Graph,
     compensation_order,
     derived_backend,
 )
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
-from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import HOOK_KINDS, HookKind, hook_step_name
+from orchestrator.domain.text import did_you_mean
 from orchestrator.errors import Location
 from orchestrator.loading.behaviour import parse_timeout
 from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate

@@ -17,8 +17,7 @@ from msgspec import Struct, field
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, InputValue
 from orchestrator.domain.blueprint.references import Reference, Resolved, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import INEXACT, Node, Problems, node_of, parse_document
-from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, did_you_mean
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.files import read_values

@@ -25,8 +25,8 @@ from orchestrator.domain.blueprint.blueprint import (
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
-from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import HookKind, shown_step
+from orchestrator.domain.text import did_you_mean
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.behaviour import Behaviour, parse_behaviour, parse_defaults, read_defaults

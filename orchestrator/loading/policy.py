@@ -9,9 +9,9 @@ from collections.abc import Collection
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from orchestrator.domain.blueprint.policy import DriftRule, Policy
+from orchestrator.domain.blueprint.blueprint import DriftRule, Policy
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
-from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.text import did_you_mean
 from orchestrator.domain.transitions.retention import is_date
 from orchestrator.loading.schema import without_nulls
 from orchestrator.trust import Trust

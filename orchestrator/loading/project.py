@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
-from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.text import did_you_mean
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.project import ProjectContext
 from orchestrator.regular_files import read_regular

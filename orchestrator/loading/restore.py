@@ -20,10 +20,10 @@ from orchestrator.domain.blueprint.blueprint import (
     InputValue,
     Module,
     ModuleHook,
+    Policy,
     Step,
 )
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
-from orchestrator.domain.blueprint.policy import Policy
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.blueprint.stored_deployment import (

@@ -18,8 +18,7 @@ from orchestrator.domain.blueprint.yaml_tree import (
     is_inexact,
     plain_scalar,
 )
-from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, did_you_mean
 
 TypeKind = Literal["any", "string", "number", "bool", "list", "set", "map", "tuple", "object"]
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct, field
 
-from orchestrator.domain.transitions.last_writer import is_newer
+from orchestrator.domain.provider_state import is_newer
 
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
-    from orchestrator.domain.events.engine_messages import Message
-    from orchestrator.domain.plan.content import PlanContent
+    from orchestrator.domain.events.events import Message
+    from orchestrator.domain.plan.changes import PlanContent
     from orchestrator.domain.provider_state import PulledState, StateObject
     from orchestrator.domain.record.state_lock import StateLock
     from orchestrator.domain.record.states import Liveness

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     from orchestrator.domain.blueprint.references import Resolved
     from orchestrator.domain.documents.plan import PlanDocument
     from orchestrator.domain.events.events import Event, PlanReady
-    from orchestrator.domain.plan.violation import Violation
+    from orchestrator.domain.plan.violations import Violation
     from orchestrator.domain.record.record import Check
     from orchestrator.domain.record.run_record import ProcessIdentity
     from orchestrator.domain.record.states import Liveness

@@ -12,7 +12,7 @@ from orchestrator.views.page import Page, Paper, Part
 from orchestrator.views.plan_changes import drifted_objects, plan_diagnostic
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents.drift import DriftDocument, DriftedStep
+    from orchestrator.domain.documents.gate import DriftDocument, DriftedStep
 
 
 def drift_text(document: DriftDocument, paper: Paper) -> str:

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import TextIO
 
 from orchestrator.domain.events.events import Event
-from orchestrator.domain.unsafe_text import escaped
+from orchestrator.domain.text import escaped
 
 
 class JsonLinesView:

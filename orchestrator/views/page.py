@@ -16,7 +16,7 @@ from typing import TextIO
 
 from msgspec import Struct
 
-from orchestrator.domain.unsafe_text import without_controls, without_workflow_commands
+from orchestrator.domain.text import without_controls, without_workflow_commands
 from orchestrator.domain.values import replace
 
 #: A piece of a line: plain text, or text and the name of its style.

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from orchestrator.domain.documents.history import (
+from orchestrator.domain.documents.run import (
+    AttemptEvidence,
     HistoryDocument,
     HistoryEntry,
+    RunDocument,
     RunLine,
     RunsDocument,
 )
-from orchestrator.domain.documents.run import AttemptEvidence, RunDocument
 from orchestrator.domain.record.record import Actor
 from orchestrator.domain.record.run_record import SILENCE, Lease, RunRecord
 from orchestrator.domain.record.states import StepStatus

@@ -21,7 +21,7 @@ from orchestrator.domain.blueprint.check_settings import validate_check
 from orchestrator.domain.blueprint.references import Resolved
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.record import Check
-from orchestrator.domain.secret_leaves import LeafPath
+from orchestrator.domain.secrets import LeafPath
 from orchestrator.domain.text import Json
 from orchestrator.engine.process.environment import child_environment
 from tests.fakes.clock import SetClock, SetStop

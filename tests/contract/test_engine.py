@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import pytest
 
-from orchestrator.domain.events.engine_messages import (
+from orchestrator.domain.events.events import (
     ApplyComplete,
     ApplyErrored,
     ApplyStart,

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pytest
 
 from fixtures.fakecloud import Cloud, environment, install
-from orchestrator.domain.record.evidence_archive import unpack_evidence
+from orchestrator.domain.record.run_record import unpack_evidence
 from tests.certificates import certified
 from tests.engine.state_server import state_server
 from tests.engine.watched_engine import kill_with_engine, watched

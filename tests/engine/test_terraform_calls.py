@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
+from orchestrator.domain.events.events import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.record.states import Liveness
 from orchestrator.domain.values import replace
 from orchestrator.engine.arguments import verb

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.events.engine_messages import (
+from orchestrator.domain.events.events import (
     ApplyComplete,
     DiagnosticMessage,
     LogLine,
@@ -84,7 +84,7 @@ def test_a_dead_parent_loses_no_object(shop: Workshop, tmp_path: Path) -> None:
         f"""
 import os
 from pathlib import Path
-from orchestrator.domain.events.engine_messages import ApplyStart
+from orchestrator.domain.events.events import ApplyStart
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.ports.engine import Apply, EngineInfo, CallSpec
 from tests.fakes.stops import Stop

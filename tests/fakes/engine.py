@@ -19,7 +19,7 @@ from typing import Any, assert_never
 
 import pygohcl
 
-from orchestrator.domain.events.engine_messages import (
+from orchestrator.domain.events.events import (
     ApplyComplete,
     ApplyErrored,
     ApplyStart,
@@ -31,7 +31,7 @@ from orchestrator.domain.events.engine_messages import (
     PlannedChange,
     ResourceDrift,
 )
-from orchestrator.domain.plan.content import PlanContent
+from orchestrator.domain.plan.changes import PlanContent
 from orchestrator.domain.provider_state import PulledState, StateObject, StateOutput
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Diagnostic

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from orchestrator.domain.events.engine_messages import (
+from orchestrator.domain.events.events import (
     ApplyComplete,
     ApplyErrored,
     ApplyStart,

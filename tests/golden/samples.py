@@ -18,17 +18,15 @@ from orchestrator.domain.documents.documents import (
     StepState,
     ValidationDocument,
 )
-from orchestrator.domain.documents.history import (
-    HistoryDocument,
-    HistoryEntry,
-    RunLine,
-    RunsDocument,
-    StepOutcome,
-)
 from orchestrator.domain.documents.run import (
     AttemptEvidence,
     EvidenceFile,
+    HistoryDocument,
+    HistoryEntry,
     RunDocument,
+    RunLine,
+    RunsDocument,
+    StepOutcome,
     teardown_report,
 )
 from orchestrator.domain.record.objects import Doubt, ManualSearch, ObjectRef, Readback

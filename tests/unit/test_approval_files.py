@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.domain.plan.approval import Approval, ApprovedStep, approved_objects, not_covered
-from orchestrator.domain.plan.content import PlannedObject
+from orchestrator.domain.plan.changes import PlannedObject
 from orchestrator.domain.record.objects import Action
 
 KEY = b"k" * 32

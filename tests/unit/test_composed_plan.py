@@ -16,7 +16,7 @@ from orchestrator.domain.composed_plan import (
     ProviderConfiguration,
     call_names,
 )
-from orchestrator.domain.events.engine_messages import (
+from orchestrator.domain.events.events import (
     DiagnosticMessage,
     Message,
     OutputChange,

@@ -18,9 +18,9 @@ from orchestrator.app.steps.guards import (
     check_state,
     check_vanished,
 )
-from orchestrator.domain.events.engine_messages import ResourceDrift
+from orchestrator.domain.events.events import ResourceDrift
 from orchestrator.domain.events.journal import Journal
-from orchestrator.domain.provider_query.refresh import refresh_result
+from orchestrator.domain.provider_query.query import refresh_result
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, Resources
 from orchestrator.domain.record.record import OperationRecord, ProviderState

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.app.event_relay import relay
 from orchestrator.app.session import Session, open_session
 from orchestrator.app.steps.mutation import Mutation, mutate, not_started
-from orchestrator.domain.events.engine_messages import (
+from orchestrator.domain.events.events import (
     ApplyComplete,
     ApplyErrored,
     ApplyStart,

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.blueprint.graph import Graph
-from orchestrator.domain.blueprint.hook_order import (
+from orchestrator.domain.blueprint.graph import (
     CompensationCycle,
+    Graph,
     compensation_order,
     derived_backend,
 )

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.domain.provider_state import last_writer
 from orchestrator.domain.record.record import EngineRef
-from orchestrator.domain.transitions.last_writer import last_writer
 from orchestrator.engine.program import varies
 from orchestrator.engine.state import parse_state
 

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.events.engine_messages import (
+from orchestrator.domain.events.events import (
     ChangeSummary,
     Message,
     OutputChange,
     PlannedChange,
 )
 from orchestrator.domain.events.journal import Journal, adds_up
-from orchestrator.domain.plan.content import PlanContent
+from orchestrator.domain.plan.changes import PlanContent
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.engine.messages import parse_line
 from orchestrator.engine.plan_content import parse_plan

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
 from orchestrator.domain.plan.changes import AttributeChange, PlanDiagnostic, ResourceChange
-from orchestrator.domain.plan.violation import Violation
+from orchestrator.domain.plan.violations import Violation
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Fault
 from orchestrator.views.page import Paper

@@ -9,10 +9,9 @@ from typing import Any, get_args
 
 import pytest
 
-from orchestrator.domain.blueprint.policy import Policy
-from orchestrator.domain.plan.content import PlannedObject
-from orchestrator.domain.plan.violation import Rule
-from orchestrator.domain.plan.violations import violations
+from orchestrator.domain.blueprint.blueprint import Policy
+from orchestrator.domain.plan.changes import PlannedObject
+from orchestrator.domain.plan.violations import Rule, violations
 from orchestrator.domain.record.objects import Action
 
 EXISTING: tuple[Action, ...] = ("update", "delete", "replace", "forget", "unknown")

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from orchestrator.domain.events.engine_messages import (
+from orchestrator.domain.events.events import (
     DiagnosticMessage,
     Message,
     PlannedChange,

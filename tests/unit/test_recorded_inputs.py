@@ -8,11 +8,10 @@ from typing import NoReturn
 
 import pytest
 
-from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.blueprint.inputs import StepInputs, to_yaml
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.reference_syntax import Path
 from orchestrator.domain.blueprint.references import Unresolvable
-from orchestrator.domain.blueprint.yaml_text import to_yaml
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid
 

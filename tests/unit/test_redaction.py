@@ -13,7 +13,14 @@ from orchestrator.domain.documents import schemas
 from orchestrator.domain.events.events import Event, LiveObjects
 from orchestrator.domain.json_model import JsonModel
 from orchestrator.domain.masking import MARK, Masker
-from orchestrator.domain.record.objects import Absence, CheckedObject, Doubt, Readback, Resources
+from orchestrator.domain.record.objects import (
+    Absence,
+    CheckedObject,
+    Doubt,
+    Readback,
+    RecordModel,
+    Resources,
+)
 from orchestrator.domain.record.record import (
     Attempt,
     Check,
@@ -24,7 +31,6 @@ from orchestrator.domain.record.record import (
     Source,
     Verification,
 )
-from orchestrator.domain.record.record_model import RecordModel
 from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.redaction import redacted, redaction_of
 from orchestrator.domain.text import Json, Word

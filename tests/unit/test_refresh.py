@@ -4,9 +4,9 @@ What a refresh saw: the provider configurations that found nothing are not belie
 
 from __future__ import annotations
 
-from orchestrator.domain.events.engine_messages import RefreshComplete, ResourceDrift
+from orchestrator.domain.events.events import RefreshComplete, ResourceDrift
 from orchestrator.domain.events.journal import Journal
-from orchestrator.domain.provider_query.refresh import RefreshResult, refresh_result
+from orchestrator.domain.provider_query.query import RefreshResult, refresh_result
 from orchestrator.domain.provider_state import PulledState
 from tests.fakes.journals import journal, state
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from orchestrator.domain.masking import MARK, Masker
 from orchestrator.domain.record.entry_facts import EntryStamp
-from orchestrator.domain.secret_leaves import secret_leaves, without_leaves
+from orchestrator.domain.secrets import secret_leaves, without_leaves
 from orchestrator.domain.text import Json
 from orchestrator.domain.transitions.assessment import outputs_of_state
 from tests.fakes.clock import START

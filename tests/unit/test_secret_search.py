@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from orchestrator.domain.blueprint.inputs import digest
-from orchestrator.domain.secret_search import find_secrets
+from orchestrator.domain.secrets import find_secrets
 from orchestrator.domain.text import Json
 
 KEYED = partial(digest, key=b"k" * 32)

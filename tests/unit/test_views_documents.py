@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from orchestrator.domain.documents.documents import StatusDocument
-from orchestrator.domain.documents.history import RunsDocument
+from orchestrator.domain.documents.run import RunsDocument
 from orchestrator.domain.documents.schemas import DOCUMENTS
 from orchestrator.domain.documents.store import StoreCheck, StoreCheckDocument
 from orchestrator.domain.record.run_record import NextCommand, StepRun

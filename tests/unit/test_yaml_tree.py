@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.domain.blueprint.durations import seconds
-from orchestrator.domain.blueprint.yaml_text import to_yaml
+from orchestrator.domain.blueprint.inputs import to_yaml
 from orchestrator.domain.blueprint.yaml_tree import parse_document
 from orchestrator.errors import Invalid
 

@@ -17,7 +17,7 @@ from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.blueprint.hook_order import compensation_order
+from orchestrator.domain.blueprint.graph import compensation_order
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.transitions.hook_results import has_completed_work, is_compensated

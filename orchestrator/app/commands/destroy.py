@@ -42,8 +42,7 @@ from orchestrator.app.steps.protected_objects import check_protected
 from orchestrator.app.steps.recording import record_entry
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.destroy.applied_graph import applied_graph
-from orchestrator.domain.destroy.order import Teardown, teardown
+from orchestrator.domain.destroy import Teardown, applied_graph, teardown
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status, StepStatus
 from orchestrator.domain.record.verdicts import is_unmade
 from orchestrator.domain.recovery.command_line import command_line

@@ -25,8 +25,7 @@ from orchestrator.app.surgery.state_operation import StateOperation, operate, re
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.engine_commands import EngineCommand
-from orchestrator.domain.events.engine_messages import LogLine, Message
-from orchestrator.domain.events.events import EngineLine
+from orchestrator.domain.events.events import EngineLine, LogLine, Message
 from orchestrator.domain.masking import MARK
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.record import OperationRecord

@@ -10,12 +10,11 @@ from datetime import date
 from typing import Literal, get_args
 
 from orchestrator.app.services import Services
-from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.blueprint.policy import DriftRule
+from orchestrator.domain.blueprint.blueprint import Deployment, DriftRule
 from orchestrator.domain.documents.documents import StatusDocument, StepState
 from orchestrator.domain.documents.gate import GateDocument, GateReason, StepDrift
 from orchestrator.domain.documents.plan import PlanDocument
-from orchestrator.domain.plan.drift import remaining_drift
+from orchestrator.domain.plan.changes import remaining_drift
 from orchestrator.domain.record.states import Condition, StepStatus
 from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
 from orchestrator.errors import Busy, Invalid, OrchestratorError

@@ -14,22 +14,19 @@ from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.inspection.run_lookup import find_run, stored_evidence
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.documents.documents import GraphDocument, GraphStep
-from orchestrator.domain.documents.history import (
-    HistoryDocument,
-    HistoryEntry,
-    OverdueReview,
-    RunLine,
-    RunsDocument,
-    StepOutcome,
-)
 from orchestrator.domain.documents.run import (
     AttemptEvidence,
     EvidenceFile,
+    HistoryDocument,
+    HistoryEntry,
+    OverdueReview,
     RunDocument,
+    RunLine,
+    RunsDocument,
+    StepOutcome,
     teardown_report,
 )
-from orchestrator.domain.record.evidence_archive import evidence_blob
-from orchestrator.domain.record.run_record import Lease, ProcessIdentity, RunRecord
+from orchestrator.domain.record.run_record import Lease, ProcessIdentity, RunRecord, evidence_blob
 from orchestrator.domain.record.states import Status, StepStatus
 from orchestrator.domain.target import Target
 from orchestrator.domain.transitions.retention import is_overdue

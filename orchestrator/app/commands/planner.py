@@ -44,14 +44,12 @@ from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.protected_objects import check_protected
 from orchestrator.domain.blueprint.blueprint import ModuleHook, Step
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.destroy.applied_graph import applied_graph
-from orchestrator.domain.destroy.order import Teardown, teardown
+from orchestrator.domain.destroy import Teardown, applied_graph, teardown
 from orchestrator.domain.documents.plan import AffectedStep, PlanDocument, PlanMethod, PlannedStep
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.plan.approval import Approval, ApprovedStep
-from orchestrator.domain.plan.content import PlanContent
-from orchestrator.domain.plan.violation import Violation
-from orchestrator.domain.plan.violations import violations_of_steps
+from orchestrator.domain.plan.changes import PlanContent
+from orchestrator.domain.plan.violations import Violation, violations_of_steps
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.redaction import redacted

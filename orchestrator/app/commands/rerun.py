@@ -41,7 +41,7 @@ from orchestrator.domain.recovery.rerun_rules import (
     rollback_blocker,
     snapshot_blob,
 )
-from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.text import did_you_mean
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem, Refused
 

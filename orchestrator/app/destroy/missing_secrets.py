@@ -12,7 +12,7 @@ from orchestrator.domain.blueprint.blueprint import CommandHook, ModuleHook, Ste
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.reference_syntax import Path
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.text import did_you_mean
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem, Refused
 

@@ -17,7 +17,7 @@ from orchestrator.app.inspection.run_history import RunHistory
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.destroy.applied_graph import applied_graph
+from orchestrator.domain.destroy import applied_graph
 from orchestrator.domain.json_model import HookTarget
 from orchestrator.domain.provider_query.scope import CREDENTIAL
 from orchestrator.domain.record.record import (

@@ -78,7 +78,7 @@ def stored_evidence(store: OperationStore, run_id: str, step: str) -> dict[str, 
     """
     What the operation store has of the files that a step left in a run; empty where it has none.
     """
-    from orchestrator.domain.record.evidence_archive import evidence_blob, unpack_evidence
+    from orchestrator.domain.record.run_record import evidence_blob, unpack_evidence
 
     data = store.blob(evidence_blob(run_id, step))
     try:

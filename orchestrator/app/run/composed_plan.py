@@ -36,8 +36,7 @@ from orchestrator.domain.composed_plan import (
 )
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.events.journal import Journal, adds_up
-from orchestrator.domain.plan.changes import UNKNOWN
-from orchestrator.domain.plan.content import PlanContent
+from orchestrator.domain.plan.changes import UNKNOWN, PlanContent
 from orchestrator.domain.provider_state import PulledState, StateOutput
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.text import Json

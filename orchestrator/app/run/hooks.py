@@ -20,8 +20,13 @@ from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions, plan_step
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHook
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable, scalar_text
-from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
-from orchestrator.domain.events.events import EngineDiagnostic, EngineLine
+from orchestrator.domain.events.events import (
+    DiagnosticMessage,
+    EngineDiagnostic,
+    EngineLine,
+    LogLine,
+    Message,
+)
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.record.objects import ObjectRef
 from orchestrator.domain.record.record import HookResult, OperationRecord

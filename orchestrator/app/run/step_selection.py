@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from orchestrator.app.run.request import RunOptions, RunRequest
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.destroy.order import with_children
+from orchestrator.domain.destroy import with_children
 from orchestrator.domain.plan.approval import Approval
-from orchestrator.domain.suggestions import did_you_mean
 from orchestrator.domain.target import hook_of, shown_step
+from orchestrator.domain.text import did_you_mean
 from orchestrator.errors import ApprovalMissing, Refused, Usage
 
 

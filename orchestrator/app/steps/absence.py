@@ -17,8 +17,14 @@ from orchestrator.app.steps.saved_states import (
     removed_objects,
     saved_objects,
 )
-from orchestrator.domain.provider_query.query import Answer, ObjectKey, ProviderQuery, QueryResult
-from orchestrator.domain.provider_query.refresh import RefreshResult, unexplained
+from orchestrator.domain.provider_query.query import (
+    Answer,
+    ObjectKey,
+    ProviderQuery,
+    QueryResult,
+    RefreshResult,
+    unexplained,
+)
 from orchestrator.domain.provider_query.scope import differing
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_facts import DestroyFacts

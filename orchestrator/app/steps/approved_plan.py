@@ -17,7 +17,7 @@ from orchestrator.domain.blueprint.stored_deployment import content_digest
 from orchestrator.domain.plan.approval import Approval, ApprovedStep, approved_objects, not_covered
 from orchestrator.domain.provider_query.scope import scope, without_identity
 from orchestrator.domain.recovery.command_line import command_line
-from orchestrator.domain.secret_leaves import LeafPath, without_leaves
+from orchestrator.domain.secrets import LeafPath, without_leaves
 from orchestrator.domain.target import hook_of
 from orchestrator.domain.text import Json
 from orchestrator.errors import PlanChanged

@@ -11,12 +11,11 @@ from pathlib import Path
 
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.inputs import digest
-from orchestrator.domain.events.engine_messages import Message
-from orchestrator.domain.events.events import StepRetried
+from orchestrator.domain.events.events import Message, StepRetried
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.secret_search import find_secrets
+from orchestrator.domain.secrets import find_secrets
 from orchestrator.domain.text import Json
 from orchestrator.errors import (
     Busy,

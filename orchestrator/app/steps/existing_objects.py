@@ -13,9 +13,9 @@ from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.app.steps.provider_query import QueryContext, ask_provider
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.inputs import StepInputs, digest, own_lookup
-from orchestrator.domain.provider_query.doubt_query import doubt_queries
-from orchestrator.domain.provider_query.existing import (
+from orchestrator.domain.provider_query.doubt_query import (
     ObjectsBefore,
+    doubt_queries,
     objects_before,
     to_be_created,
     whose,

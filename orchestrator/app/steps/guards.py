@@ -14,9 +14,9 @@ from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.graph import Graph
-from orchestrator.domain.destroy.order import owners
+from orchestrator.domain.destroy import owners
 from orchestrator.domain.events.journal import Journal
-from orchestrator.domain.provider_query.refresh import RefreshResult
+from orchestrator.domain.provider_query.query import RefreshResult
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, ObjectRef
 from orchestrator.domain.record.record import OperationRecord

@@ -28,8 +28,7 @@ from orchestrator.app.steps.recording import (
 )
 from orchestrator.app.steps.saved_states import drop_saved_states
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.events.engine_messages import Message
-from orchestrator.domain.events.events import PhaseStarted
+from orchestrator.domain.events.events import Message, PhaseStarted
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction

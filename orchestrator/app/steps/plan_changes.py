@@ -6,16 +6,60 @@ from __future__ import annotations
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import PreparedStep
-from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
+from orchestrator.domain.blueprint.inputs import StepInputs, digest
+from orchestrator.domain.blueprint.recorded_inputs import RecordedInputs, read_recorded_inputs
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.plan.changed_inputs import changed_inputs
-from orchestrator.domain.plan.changes import InputChange, PlanChanges, PlanDiagnostic
-from orchestrator.domain.plan.content import PlanContent
+from orchestrator.domain.plan.changes import (
+    UNKNOWN,
+    InputChange,
+    PlanChanges,
+    PlanContent,
+    PlanDiagnostic,
+)
 from orchestrator.domain.record.record import SENSITIVE, Diagnostic, Fault, OperationRecord
 from orchestrator.domain.redaction import redacted
+from orchestrator.domain.secrets import value_at, without_leaves
 from orchestrator.errors import EngineFailed, OrchestratorError, Refused, StoreUnavailable
+
+# Which inputs of a step differ from those that it was applied with.
+
+
+_NOT_SET = "not set: the default of the module"
+
+
+def changed_inputs(applied: RecordedInputs, now: StepInputs, key: bytes) -> tuple[InputChange, ...]:
+    """
+    The inputs that differ. Secrets are compared by their keyed digests.
+    """
+    names = dict.fromkeys([*now.values, *applied.values])
+    changes = (_changed_input(name, applied, now, key) for name in names)
+    return tuple(change for change in changes if change is not None)
+
+
+def _changed_input(
+    name: str, applied: RecordedInputs, now: StepInputs, key: bytes
+) -> InputChange | None:
+    secrets = {path for path in (*applied.digests, *now.secrets) if path[0] == name}
+    hidden = {path[1:] for path in secrets}
+    before = without_leaves(applied.values.get(name), hidden)
+    after = without_leaves(now.values.get(name), hidden)
+    other_secret = False
+    for path in secrets:
+        new = value_at(dict(now.values), path)
+        old = applied.digests.get(path) or digest(value_at(dict(applied.values), path), key)
+        other_secret = other_secret or old != digest(new, key)
+    if before == after and not other_secret:
+        return None
+    whole, known = () in hidden, after != UNKNOWN
+    return InputChange(
+        name=name,
+        before=None if whole else before,
+        after=None if whole or not known else after,
+        known=known,
+        sensitive=whole or other_secret,
+        source=now.sources.get(name, _NOT_SET),
+    )
 
 
 def plan_changes(

@@ -28,16 +28,14 @@ from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.events.journal import Journal, adds_up
 from orchestrator.domain.plan.approval import Approval
-from orchestrator.domain.plan.content import PlanContent
-from orchestrator.domain.provider_query.query import ObjectKey
-from orchestrator.domain.provider_query.refresh import RefreshResult, refresh_result
+from orchestrator.domain.plan.changes import PlanContent
+from orchestrator.domain.provider_query.query import ObjectKey, RefreshResult, refresh_result
 from orchestrator.domain.provider_query.scope import differing, fingerprint, scope
 from orchestrator.domain.provider_state import PulledState, StateObject
 from orchestrator.domain.record.objects import AbsenceMethod, Doubt, PlannedAction, SettledDoubt
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, did_you_mean
 from orchestrator.domain.transitions.doubts import (
     StateObservation,
     missing_from_state,

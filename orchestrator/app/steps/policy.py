@@ -13,10 +13,8 @@ from orchestrator.app.session import Session
 from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
-from orchestrator.domain.plan.changes import ResourceChange
-from orchestrator.domain.plan.content import PlannedObject
-from orchestrator.domain.plan.violation import Violation
-from orchestrator.domain.plan.violations import destroys, violations, violations_of_steps
+from orchestrator.domain.plan.changes import PlannedObject, ResourceChange
+from orchestrator.domain.plan.violations import Violation, destroys, violations, violations_of_steps
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.redaction import redacted

@@ -23,12 +23,12 @@ from orchestrator.domain.blueprint.inputs import Lookup, digest, static_lookup
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
 from orchestrator.domain.blueprint.stored_deployment import UnreadableDeployment, parse_deployment
 from orchestrator.domain.events.events import PhaseStarted
+from orchestrator.domain.provider_state import is_newer
 from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, snapshot_blob
 from orchestrator.domain.text import Json
-from orchestrator.domain.transitions.last_writer import is_newer
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 from orchestrator.ports.engine import CallResult, EngineInfo, Init

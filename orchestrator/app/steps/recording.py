@@ -16,7 +16,7 @@ import msgspec
 from orchestrator.app.services import Services
 from orchestrator.app.steps.saved_states import drop_saved_states
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.events.engine_messages import DiagnosticMessage, Message
+from orchestrator.domain.events.events import DiagnosticMessage, Message
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.redaction import redacted

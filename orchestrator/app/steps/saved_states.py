@@ -20,7 +20,7 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.transitions.assessment import not_deleted
 from orchestrator.domain.transitions.faults import MutationEvidence
-from orchestrator.domain.transitions.released import forgotten_refs
+from orchestrator.domain.transitions.ownership import forgotten_refs
 
 #: The file in the directory of the destroy's attempt. It holds secrets.
 STATE_BEFORE = "before.tfstate"

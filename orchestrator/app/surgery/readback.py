@@ -27,9 +27,8 @@ from orchestrator.domain.provider_query.doubt_query import (
     import_id,
     question,
 )
-from orchestrator.domain.provider_query.ownership import existed_before
 from orchestrator.domain.provider_query.query import QueryResult
-from orchestrator.domain.provider_query.readback import known_objects, read_back
+from orchestrator.domain.provider_query.readback import existed_before, known_objects, read_back
 from orchestrator.domain.provider_query.scope import without_credentials
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Doubt, ManualSearch

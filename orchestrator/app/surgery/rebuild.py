@@ -35,7 +35,7 @@ from orchestrator.domain.provider_query.query import refused_imports
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import ObjectRef, PlannedAction
 from orchestrator.domain.record.record import Diagnostic
-from orchestrator.domain.transitions.lost_objects import lost_objects
+from orchestrator.domain.transitions.doubts import lost_objects
 from orchestrator.domain.transitions.reconciliation import not_taken_back
 from orchestrator.errors import EngineFailed, StateDamaged
 from orchestrator.ports.engine import Apply

@@ -22,7 +22,7 @@ from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, m
 from orchestrator.app.steps.planned_step import PlanOptions, write_variables
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.events.engine_messages import Message
+from orchestrator.domain.events.events import Message
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_facts import EntryFacts
 from orchestrator.domain.record.objects import PlannedAction

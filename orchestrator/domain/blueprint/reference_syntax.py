@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from orchestrator.domain.suggestions import did_you_mean
+from orchestrator.domain.text import did_you_mean
 
 ReferenceKind = Literal[
     "input",

@@ -17,8 +17,7 @@ import yaml
 from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.references import scalar_text
-from orchestrator.domain.suggestions import did_you_mean
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, did_you_mean
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location, Problem
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.json_model import JsonDocument, JsonModel
 from orchestrator.domain.plan.changes import PlanChanges
-from orchestrator.domain.plan.violation import Violation
+from orchestrator.domain.plan.violations import Violation
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Fault
 from orchestrator.domain.record.run_record import NextCommand

@@ -18,12 +18,10 @@ from orchestrator.domain.documents.documents import (
     StatusListDocument,
     ValidationDocument,
 )
-from orchestrator.domain.documents.drift import DriftDocument
-from orchestrator.domain.documents.gate import GateDocument
-from orchestrator.domain.documents.history import HistoryDocument, RunsDocument
+from orchestrator.domain.documents.gate import DriftDocument, GateDocument
 from orchestrator.domain.documents.plan import PlanDocument
 from orchestrator.domain.documents.recovery import RecoveryDocument
-from orchestrator.domain.documents.run import RunDocument
+from orchestrator.domain.documents.run import HistoryDocument, RunDocument, RunsDocument
 from orchestrator.domain.documents.store import (
     ExportedTarget,
     StoreCheckDocument,

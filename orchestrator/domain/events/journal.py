@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from orchestrator.domain.events.engine_messages import (
+from orchestrator.domain.events.events import (
     ApplyComplete,
     ApplyErrored,
     ApplyStart,
@@ -23,7 +23,7 @@ from orchestrator.domain.events.engine_messages import (
     RefreshComplete,
     ResourceDrift,
 )
-from orchestrator.domain.plan.content import PlanContent
+from orchestrator.domain.plan.changes import PlanContent
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.run_record import Lease

@@ -16,10 +16,10 @@ from pydantic import Field
 
 from orchestrator.domain.blueprint.inputs import digest
 from orchestrator.domain.json_model import JsonDocument, JsonModel
-from orchestrator.domain.plan.content import PlannedObject
+from orchestrator.domain.plan.changes import PlannedObject
 from orchestrator.domain.plan.differences import attribute_path
 from orchestrator.domain.record.objects import Action
-from orchestrator.domain.secret_leaves import LeafPath
+from orchestrator.domain.secrets import LeafPath
 from orchestrator.domain.text import Json, Word
 
 #: In place of the digest of a value that only the apply made known.

@@ -7,10 +7,15 @@ No secret is in it: a sensitive value is null, one within a structure is replace
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import date
 from typing import Literal
 
+from orchestrator.domain.addresses import is_like, meant_by
+from orchestrator.domain.blueprint.blueprint import DriftRule
 from orchestrator.domain.json_model import JsonModel
-from orchestrator.domain.record.objects import Action, object_name
+from orchestrator.domain.record.objects import Action, PlannedAction, object_name
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import Json, Word
 
@@ -165,3 +170,82 @@ class PlanChanges(JsonModel):
         Whether the plan was read and something is in it.
         """
         return any(getattr(self, name) for name in PlanChanges.model_fields)
+
+
+# What a saved plan holds, secrets included.
+
+
+#: What the address of an output begins with among the objects of a plan.
+OUTPUT = "output."
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedObject:
+    """
+    What a plan does with an object, or with an output as ``output.NAME``, and its values after
+    that, secrets included; ``unknown`` is true where only the apply makes them known.
+    """
+
+    address: str
+    action: Action
+    deposed: str | None = None
+    after: Json = field(default=None, repr=False)
+    unknown: Json = False
+
+    @property
+    def is_output(self) -> bool:
+        return self.address.startswith(OUTPUT)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContent:
+    """
+    What a saved plan holds: its actions, the addresses that it only moves, the outputs that it
+    changes, and all of that with its values. ``secrets`` are the sensitive ones among them,
+    ``objects`` what it changes, as it is: both stay in memory. ``regions`` are those of the
+    provider configurations of the root, as far as they do not depend on objects.
+    """
+
+    actions: tuple[PlannedAction, ...]
+    moved: frozenset[str] = frozenset()
+    outputs: tuple[str, ...] = ()
+    changes: PlanChanges = field(default_factory=PlanChanges)
+    secrets: tuple[Json, ...] = field(default=(), repr=False)
+    objects: tuple[PlannedObject, ...] = ()
+    regions: Mapping[str, str] = field(default_factory=dict)
+
+
+# Drift without what is accepted.
+
+
+def remaining_drift(
+    drift: Iterable[ResourceChange], rules: Iterable[DriftRule], today: date
+) -> tuple[ResourceChange, ...]:
+    """
+    The drift that no rule accepts today and that is more than another notation.
+    """
+    valid = [rule for rule in rules if rule.until is None or today.isoformat() <= rule.until]
+
+    def accepted(item: ResourceChange, path: str) -> bool:
+        return any(
+            meant_by(rule.address, item.address) and _covers(rule.attribute, path) for rule in valid
+        )
+
+    remaining = []
+    for item in drift:
+        if item.action == "delete":
+            if not accepted(item, ""):
+                remaining.append(item)
+            continue
+        attributes = [a for a in item.attributes if not a.equivalent and not accepted(item, a.path)]
+        if attributes:
+            remaining.append(item.model_copy(update={"attributes": tuple(attributes)}))
+    return tuple(remaining)
+
+
+def _covers(attribute: str, path: str) -> bool:
+    """
+    Whether a rule's attribute covers a path: itself or one below it. A vanished object has the path
+    "".
+    """
+    return is_like(attribute, path) or path.startswith((f"{attribute}.", f"{attribute}["))

@@ -18,7 +18,7 @@ from msgspec import Struct
 from orchestrator.domain.blueprint.reference_syntax import path_text
 from orchestrator.domain.plan.changes import UNKNOWN, AttributeChange
 from orchestrator.domain.record.record import SENSITIVE
-from orchestrator.domain.secret_leaves import LeafPath
+from orchestrator.domain.secrets import LeafPath
 from orchestrator.domain.text import Json
 
 #: Elements of lists to compare with each other before they are taken in the order they stand in.

@@ -5,13 +5,48 @@ The violations of a policy by a plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Literal
 
 from orchestrator.domain.addresses import is_like, meant_by
-from orchestrator.domain.blueprint.policy import Policy
-from orchestrator.domain.plan.content import PlannedObject
-from orchestrator.domain.plan.violation import Rule, Violation
+from orchestrator.domain.blueprint.blueprint import Policy
+from orchestrator.domain.json_model import JsonModel
+from orchestrator.domain.plan.changes import PlannedObject
 from orchestrator.domain.record.objects import Action
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, Word
+
+# One thing that a policy forbids of a plan.
+
+
+Rule = Literal[
+    "no_destroy",
+    "protected_steps",
+    "additive_only",
+    "max_destroys",
+    "required_tags",
+    "regions",
+    "rego",
+]
+
+
+class Violation(JsonModel):
+    """
+    An object, or with an empty address a step or run, of which a rule forbids what is planned, or
+    warns. Without a step it is about the whole plan.
+    """
+
+    rule: Rule
+    step: Word = ""
+    address: Word = ""
+    verdict: Literal["fail", "warn"] = "fail"
+    message: str
+
+    @property
+    def text(self) -> str:
+        """
+        What is forbidden, in words.
+        """
+        return f"{self.address} {self.message} ({self.rule})".strip()
+
 
 _LOSSES: frozenset[Action] = frozenset({"delete", "replace", "forget"})
 _TAGS = ("tags_all", "tags", "effective_labels", "labels")

@@ -7,8 +7,20 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from orchestrator.domain.record.record_model import RecordModel
+from pydantic import BaseModel, ConfigDict
+
 from orchestrator.domain.text import Word
+
+# What every part of a record is made of.
+
+
+class RecordModel(BaseModel):
+    """
+    A value that is also a wire format: immutable, unknown fields kept.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True, defer_build=True)
+
 
 CheckedState = Literal["requested", "terminating", "gone", "remaining", "unknown", "forgotten"]
 AbsenceMethod = Literal["state", "provider"]

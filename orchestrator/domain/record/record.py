@@ -19,11 +19,11 @@ from orchestrator.domain.record.objects import (
     AbsenceMethod,
     AdoptedObject,
     ObjectRef,
+    RecordModel,
     Resources,
     SavedState,
     SettledDoubt,
 )
-from orchestrator.domain.record.record_model import RecordModel
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import HookKind, Target
 from orchestrator.domain.text import Json, Word

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.domain.events.journal import lasting_warnings
+from orchestrator.domain.provider_state import last_writer
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.objects import Doubt, PlannedAction, Resources
 from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules
 from orchestrator.domain.record.record import Attempt, Command, Fault, OperationRecord, Verification
 from orchestrator.domain.transitions.absence import absence, unconfirmed_objects, update_doubts
-from orchestrator.domain.transitions.adoption import unproven_imports
 from orchestrator.domain.transitions.assessment import (
     assess,
     not_deleted,
@@ -35,13 +35,16 @@ from orchestrator.domain.transitions.hook_results import (
     last_hook_result,
 )
 from orchestrator.domain.transitions.hook_transitions import hook_ended, hook_reverted
-from orchestrator.domain.transitions.last_writer import last_writer
+from orchestrator.domain.transitions.ownership import (
+    forgotten_refs,
+    released_objects,
+    unproven_imports,
+)
 from orchestrator.domain.transitions.reconciliation import (
     confirmed,
     deleted_before,
     unconfirmed_reason,
 )
-from orchestrator.domain.transitions.released import forgotten_refs, released_objects
 from orchestrator.domain.transitions.transitions import (
     WITH_PARENT,
     failed,

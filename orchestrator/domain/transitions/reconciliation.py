@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from orchestrator.domain.provider_state import PulledState
+from orchestrator.domain.provider_state import PulledState, last_writer
 from orchestrator.domain.record.entry_facts import EntryStamp
 from orchestrator.domain.record.objects import (
     Absence,
@@ -31,7 +31,6 @@ from orchestrator.domain.transitions.absence import (
     update_doubts,
     weakest_method,
 )
-from orchestrator.domain.transitions.adoption import in_another_place
 from orchestrator.domain.transitions.assessment import (
     inventory,
     outputs_of_state,
@@ -43,7 +42,7 @@ from orchestrator.domain.transitions.doubts import (
     vanished_doubts,
     with_vanished,
 )
-from orchestrator.domain.transitions.last_writer import last_writer
+from orchestrator.domain.transitions.ownership import in_another_place
 from orchestrator.domain.transitions.transitions import checked, gone, observed, unconfirmed
 
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from orchestrator.domain.provider_state import PulledState
+from orchestrator.domain.provider_state import PulledState, last_writer
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.objects import AdoptedObject, Resources, SettledDoubt
 from orchestrator.domain.record.record import Attempt, Fault, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.transitions.adoption import imported_addresses, type_of, unproven_imports
 from orchestrator.domain.transitions.assessment import assess, inventory, tainted, with_serial_of
 from orchestrator.domain.transitions.doubts import (
     StateObservation,
@@ -23,8 +22,12 @@ from orchestrator.domain.transitions.doubts import (
     vanished_doubts,
 )
 from orchestrator.domain.transitions.faults import MutationEvidence, engine_fault, unapplied_fault
-from orchestrator.domain.transitions.last_writer import last_writer
-from orchestrator.domain.transitions.released import released_object
+from orchestrator.domain.transitions.ownership import (
+    imported_addresses,
+    released_object,
+    type_of,
+    unproven_imports,
+)
 from orchestrator.domain.transitions.transitions import failed, restored
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from orchestrator.domain.provider_state import PulledState
+from orchestrator.domain.provider_state import PulledState, last_writer
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryFacts, EntryStamp
 from orchestrator.domain.record.objects import (
     Absence,
@@ -35,8 +35,7 @@ from orchestrator.domain.record.states import Status, Trigger, advance
 from orchestrator.domain.transitions.absence import unconfirmed_objects
 from orchestrator.domain.transitions.assessment import inventory, outputs_of_state, tainted
 from orchestrator.domain.transitions.faults import check_fault, unapplied_fault
-from orchestrator.domain.transitions.last_writer import last_writer
-from orchestrator.domain.transitions.released import with_released
+from orchestrator.domain.transitions.ownership import with_released
 
 #: How the absence of what went with its parent is established.
 WITH_PARENT: Final = "parent"

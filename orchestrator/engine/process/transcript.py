@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from orchestrator.domain.events.engine_messages import DiagnosticMessage, LogLine, Message
+from orchestrator.domain.events.events import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.record.record import Diagnostic
-from orchestrator.domain.unsafe_text import escaped
+from orchestrator.domain.text import escaped
 from orchestrator.engine.diagnostics import parse_crash, parse_text
 from orchestrator.engine.messages import Mask, ParsedLine, parse_line, render
 from orchestrator.engine.process.call_files import AnswerFile, CallFiles

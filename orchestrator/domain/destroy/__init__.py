@@ -1,3 +1,0 @@
-"""
-In which order a destroy goes.
-"""
