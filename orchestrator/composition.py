@@ -107,7 +107,7 @@ def open_services(
     from orchestrator.engine.process.identity import SystemProcesses
     from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
     from orchestrator.loading.forbidden import check_trusted
-    from orchestrator.loading.project_notes import project_notes
+    from orchestrator.loading.project import project_notes
     from orchestrator.rego import RegoRules
     from orchestrator.stores.project_key import project_key
     from orchestrator.stores.spool import DirectorySpool

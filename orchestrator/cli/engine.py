@@ -50,7 +50,7 @@ def info(
     from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy
     from orchestrator.project import BlueprintSelection
-    from orchestrator.views.engine import engine_text
+    from orchestrator.views.listings import engine_text
 
     project = invocation.project()
     deployment, records = None, []

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.affected import affected, affected_options
 from orchestrator.cli.approved import write_approval
 from orchestrator.cli.invocation import paper
+from orchestrator.cli.options import affected, affected_options
 from orchestrator.cli.reports import Reports, report_options
 from orchestrator.cli.running import RunCall, reading_services, recorded_summary, run_command
 
@@ -145,7 +145,7 @@ def _print_document(call: RunCall, document: GateDocument) -> int:
     Print the document and return the exit code of its verdict.
     """
     from orchestrator.errors import Refused
-    from orchestrator.views.gate import gate_text
+    from orchestrator.views.plan_reports import gate_text
 
     text = gate_text(document, paper(sys.stdout, verbose=call.verbose))
     click.echo(document.to_json() if call.as_json else text)

@@ -10,8 +10,8 @@ from pathlib import Path
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.affected import affected, affected_options
 from orchestrator.cli.invocation import Invocation, paper
+from orchestrator.cli.options import affected, affected_options
 
 
 @click.command("graph", short_help="Draw which step needs which.")
@@ -50,7 +50,7 @@ def command(
     from orchestrator.app.commands.history import graph_document
     from orchestrator.loading.summary import load_summary
     from orchestrator.project import BlueprintSelection
-    from orchestrator.views.graph import graph_dot, graph_matrix, graph_mermaid, graph_text
+    from orchestrator.views.listings import graph_dot, graph_matrix, graph_mermaid, graph_text
 
     project = invocation.project()
     selection = BlueprintSelection(blueprint, environment)

@@ -43,30 +43,31 @@ VARIABLES = (
     "ORCHESTRATOR_TRUST",
 )
 
-#: Every command and the module that holds it; the module's ``command`` is the Click command.
+#: Every command and the module that holds it. The Click command there is called ``command``, or as
+#: said behind the colon.
 COMMANDS = {
-    "adopt": "adopt",
+    "adopt": "imports:adopt_command",
     "apply": "apply",
     "compensate": "compensate",
-    "demo": "demo",
+    "demo": "init:demo_command",
     "destroy": "destroy",
-    "drift": "drift",
+    "drift": "plan:drift_command",
     "engine": "engine",
     "exec": "exec_",
     "gate": "gate",
     "graph": "graph",
-    "history": "history",
-    "import": "import_",
-    "init": "init",
-    "outputs": "outputs",
+    "history": "runs:history_command",
+    "import": "imports:import_command",
+    "init": "init:init_command",
+    "outputs": "status:outputs_command",
     "plan": "plan",
     "reconcile": "reconcile",
     "recover": "recover",
-    "redeploy": "redeploy",
-    "release": "release",
-    "retain": "retain",
-    "retry": "retry",
-    "rollback": "rollback",
+    "redeploy": "rerun:redeploy_command",
+    "release": "retain:release_command",
+    "retain": "retain:retain_command",
+    "retry": "rerun:retry_command",
+    "rollback": "rerun:rollback_command",
     "runs": "runs",
     "schema": "schema",
     "status": "status",
@@ -75,6 +76,17 @@ COMMANDS = {
     "validate": "validate",
     "verify": "verify",
 }
+
+
+def command_named(name: str) -> click.Command:
+    """
+    The Click command of this name; its module is imported now.
+    """
+    module, _, attribute = COMMANDS[name].partition(":")
+    command: click.Command = getattr(
+        importlib.import_module(f"orchestrator.cli.{module}"), attribute or "command"
+    )
+    return command
 
 
 class Commands(click.Group):
@@ -86,11 +98,7 @@ class Commands(click.Group):
         return sorted(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"orchestrator.cli.{COMMANDS[cmd_name]}")
-        command: click.Command = module.command
-        return command
+        return command_named(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,5 +1,5 @@
 """
-``orchestrator plan``.
+``orchestrator plan`` and ``drift``.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.affected import affected, affected_options
 from orchestrator.cli.approved import write_approval
 from orchestrator.cli.invocation import paper
-from orchestrator.cli.log_groups import folds, log_group
+from orchestrator.cli.options import affected, affected_options
 from orchestrator.cli.reports import Reports, report_options
 from orchestrator.cli.running import RunCall, load, reading_services, run_command
+from orchestrator.cli.streams import folds, log_group
 from orchestrator.domain.values import replace
 
 if TYPE_CHECKING:
@@ -169,3 +169,43 @@ def _input_options(call: RunCall, deployment: Deployment) -> list[str]:
 def _is_secret(text: str, deployment: Deployment) -> bool:
     item = deployment.inputs.get(text.partition("=")[0].strip())
     return item is not None and item.sensitive
+
+
+@click.command("drift", short_help="Show what changed outside the engine.")
+@options.of_blueprint
+@click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there is drift.")
+@options.jobs
+@options.engine
+@options.allow_engine_change
+@click.option("--parallelism", type=click.IntRange(1), help="Of the engine.")
+@options.accept_vanished
+@options.verbose
+@options.json_document
+@run_command
+def drift_command(call: RunCall, /, *, detailed_exitcode: bool) -> int:
+    """
+    Show which objects of BLUEPRINT changed or vanished since they were applied, by attribute.
+    Changes nothing and takes no lock.
+
+    What is known and accepted stands in the blueprint, under `drift: {ignore: [...]}`.
+
+    \b
+    Example:
+      orchestrator drift web-service -e prod
+      orchestrator drift web-service --detailed-exitcode --json
+    """
+    from orchestrator.app.commands.drift import drift
+    from orchestrator.app.run.request import PlanRequest
+    from orchestrator.loading.deployment import load_deployment
+    from orchestrator.loading.inputs import InputPolicy
+    from orchestrator.views.plan import drift_text
+
+    deployment = load_deployment(call.project, call.selection, InputPolicy.AVAILABLE)
+    request = PlanRequest(options=call.options, detailed_exitcode=detailed_exitcode)
+    with reading_services(
+        call.invocation, call.project, deployment, engine=call.engine
+    ) as services:
+        document, code = drift(services, deployment, request)
+    text = drift_text(document, paper(sys.stdout, verbose=call.verbose))
+    click.echo(document.to_json() if call.as_json else text)
+    return code

@@ -79,13 +79,13 @@ class Reports(Struct, frozen=True):
         Write all of them, on what there is: a plan, or a gate with or without one.
         """
         from orchestrator import __version__
-        from orchestrator.views.gate import gate_markdown
-        from orchestrator.views.plan_markdown import plan_markdown
         from orchestrator.views.plan_reports import (
             findings,
             gate_findings,
+            gate_markdown,
             gitlab_report,
             junit,
+            plan_markdown,
             sarif,
         )
 

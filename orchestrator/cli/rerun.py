@@ -1,5 +1,5 @@
 """
-What the commands have in common that start from an earlier run.
+``orchestrator retry``, ``redeploy`` and ``rollback``: applies of what a run had, or after one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from orchestrator.cli.running import RunCall, run_use_case
+import click
+
+from orchestrator.cli import options
+from orchestrator.cli.running import RunCall, load_and_run, run_command, run_use_case
 from orchestrator.errors import Invalid
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.app.run.request import ApplyRequest, RerunRequest
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment
+
 
 Request = TypeVar("Request", bound="RerunRequest", contravariant=True)
 
@@ -79,9 +83,8 @@ def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
     from orchestrator.app.commands.rerun import promote
     from orchestrator.app.inspection.run_lookup import store_of_run
     from orchestrator.engine.workdir.snapshot import read_archived
-    from orchestrator.loading.catalog import store_locations
     from orchestrator.loading.reruns import promoted_deployment
-    from orchestrator.loading.summary import load_summary
+    from orchestrator.loading.summary import load_summary, store_locations
 
     project, selection = call.project, call.selection
     summary = load_summary(project, selection)
@@ -107,3 +110,112 @@ def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
             read_archived=read_archived,
         )
     return run_use_case(call, request, partial(promote, earlier=prior), deployment)
+
+
+@click.command("retry", short_help="Do what a failed run left undone, from what it had.")
+@options.blueprint
+@options.environment
+@options.selection
+@click.option(
+    "--from-run",
+    metavar="RUN",
+    allow_from_autoenv=False,
+    help="The failed run; by default the one that the records of the steps name.",
+)
+@options.accept_changed_secret
+@options.rerun
+@run_command
+def retry_command(
+    call: RunCall, /, *, from_run: str | None, accept_changed_secret: tuple[str, ...]
+) -> int:
+    """
+    Do what a failed run of BLUEPRINT left undone, from the modules, inputs and provider versions
+    that it had, whatever has become of the files since. Steps that are still ok are left alone;
+    current secrets are used. Refused while something is in doubt.
+
+    \b
+    Example:
+      orchestrator retry web-service -e staging --reason 'the quota was raised'
+      orchestrator retry web-service --from-run 20261129T123000123Z-3f9a1c --yes
+    """
+    from orchestrator.app.commands.rerun import retry
+    from orchestrator.app.run.request import RetryRequest
+
+    request = RetryRequest(
+        options=call.options, from_run=from_run, accept_changed_secret=accept_changed_secret
+    )
+    return run_again(call, request, retry)
+
+
+@click.command("redeploy", short_help="A new attempt from the files as they are now.")
+@options.of_blueprint
+@click.option(
+    "--from-run",
+    metavar="RUN",
+    allow_from_autoenv=False,
+    help="The run that this one comes from; by default the failed one that the records name.",
+)
+@options.rerun
+@run_command
+def redeploy_command(call: RunCall, /, *, from_run: str | None) -> int:
+    """
+    Apply the steps of BLUEPRINT from blueprint, modules and inputs as they are now, as a new
+    attempt after a failed run. Refused while something is in doubt.
+
+    \b
+    Example:
+      orchestrator redeploy web-service -e staging --reason 'fixed the instance type'
+    """
+    from orchestrator.app.commands.rerun import redeploy
+    from orchestrator.app.run.request import RedeployRequest
+    from orchestrator.loading.inputs import InputPolicy
+
+    request = RedeployRequest(options=call.options, from_run=from_run)
+    return load_and_run(call, request, redeploy, need=InputPolicy.REQUIRED)
+
+
+@click.command("rollback", short_help="Go back to what a named run applied.")
+@options.blueprint
+@options.environment
+@click.option(
+    "--to",
+    "from_run",
+    metavar="RUN",
+    required=True,
+    allow_from_autoenv=False,
+    help="The run to go back to; the steps ended ok in it and were verified.",
+)
+@options.selection
+@options.because(
+    "--unverified", "Also to steps that had no checks in that run; the reason is recorded."
+)
+@options.accept_changed_secret
+@options.rerun
+@run_command
+def rollback_command(
+    call: RunCall,
+    /,
+    *,
+    from_run: str,
+    unverified: str | None,
+    accept_changed_secret: tuple[str, ...],
+) -> int:
+    """
+    Apply the steps of BLUEPRINT as a run had them that ended ok and verified: its modules, inputs,
+    provider versions and checks, also if the files are gone. Current secrets are used. The checks
+    run again at the end.
+
+    \b
+    Example:
+      orchestrator rollback web-service -e prod --to 20261129T123000123Z-3f9a1c --reason INC-42
+    """
+    from orchestrator.app.commands.rerun import rollback
+    from orchestrator.app.run.request import RollbackRequest
+
+    request = RollbackRequest(
+        options=call.options,
+        from_run=from_run,
+        unverified=unverified,
+        accept_changed_secret=accept_changed_secret,
+    )
+    return run_again(call, request, rollback)

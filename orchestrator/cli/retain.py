@@ -1,5 +1,5 @@
 """
-``orchestrator retain``.
+``orchestrator retain`` and ``release``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _date(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
 @options.verbose
 @options.json_lines
 @run_command
-def command(call: RunCall, /, *, owner: str, review_by: str) -> int:
+def retain_command(call: RunCall, /, *, owner: str, review_by: str) -> int:
     """
     Keep steps of BLUEPRINT: no destroy touches them, or what they need, until they are released.
     Only what is ok can be retained; retained again, it has a new date of review.
@@ -58,3 +58,38 @@ def command(call: RunCall, /, *, owner: str, review_by: str) -> int:
 
     request = RetainRequest(options=call.options, owner=owner, review_by=review_by)
     return load_and_run(call, request, retain, need=InputPolicy.AVAILABLE)
+
+
+@click.command("release", short_help="Stop retaining steps.")
+@options.blueprint
+@options.environment
+@options.steps_named
+@click.option(
+    "--reason",
+    metavar="TEXT",
+    type=options.NON_EMPTY,
+    required=True,
+    help="Why they are no longer kept.",
+)
+@options.orphaned
+@options.confirm
+@options.at
+@options.wait
+@options.takeover
+@options.verbose
+@options.json_lines
+@run_command
+def release_command(call: RunCall) -> int:
+    """
+    Stop retaining steps of BLUEPRINT: they are ok again, and the next destroy takes them down.
+
+    \b
+    Example:
+      orchestrator release web-service -e prod --step dns --reason 'moved to the new zone'
+    """
+    from orchestrator.app.commands.retain import release
+    from orchestrator.app.run.request import ReleaseRequest
+    from orchestrator.loading.inputs import InputPolicy
+
+    request = ReleaseRequest(options=call.options)
+    return load_and_run(call, request, release, need=InputPolicy.AVAILABLE)

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import functools
 import gc
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Concatenate, TypeVar
 
 import click
@@ -15,7 +17,7 @@ from click.core import ParameterSource
 from msgspec import Struct
 
 from orchestrator.cli.invocation import MAKES_RUN, Invocation, is_interactive
-from orchestrator.cli.log_groups import GroupedView, folds
+from orchestrator.cli.streams import GroupedView, folds
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Deployment
     from orchestrator.loading.inputs import InputPolicy
     from orchestrator.project import BlueprintSelection, ProjectContext
+
 
 Request = TypeVar("Request", bound="RunRequest")
 UseCase = Callable[["Services", "Deployment", Request], int]
@@ -118,7 +121,7 @@ def _target_options(project: ProjectContext, text: str) -> dict[str, Any]:
     from orchestrator import composition
     from orchestrator.domain.target import Target
     from orchestrator.errors import Usage
-    from orchestrator.loading.catalog import blueprint_reference
+    from orchestrator.loading.summary import blueprint_reference
 
     try:
         target = Target.parse(text)
@@ -150,7 +153,6 @@ def reading_services(
     """
     from orchestrator import composition
     from orchestrator.cli.approval import NoApprover
-    from orchestrator.cli.signals import StopSignals
 
     with (
         StopSignals().installed() as stop,
@@ -247,7 +249,6 @@ def run_use_case(
     """
     from orchestrator import composition
     from orchestrator.cli.approval import TerminalApprover
-    from orchestrator.cli.signals import StopSignals
     from orchestrator.views.jsonl import JsonLinesView
 
     click.get_current_context().meta[MAKES_RUN] = True
@@ -297,3 +298,65 @@ def run_use_case(
         if warning:
             services.note(warning, level="warning")
         return use_case(services, deployment, request)
+
+
+# SIGINT, SIGTERM and SIGHUP while a run goes on: counted here, acted on by those who look.
+
+
+class StopSignals:
+    """
+    Implements `orchestrator.ports.system.StopToken`.
+
+    CI systems send SIGINT and then SIGTERM: the second signal of the other kind only counts as a
+    note. A person who means it presses Ctrl-C three times.
+    """
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._interrupts = 0
+
+    @property
+    def stopping(self) -> bool:
+        """
+        Whether a signal came.
+        """
+        return self._first != 0
+
+    @property
+    def killing(self) -> bool:
+        """
+        Whether Ctrl-C came three times.
+        """
+        return self._interrupts >= 3
+
+    @property
+    def exit_code(self) -> int:
+        """
+        130 or 143 by the first signal, 0 before.
+        """
+        return 128 + self._first if self._first else 0
+
+    def note(self, number: int, _: FrameType | None) -> None:
+        """
+        The signal handler: nothing but counting, because it may interrupt anything.
+        """
+        self._first = self._first or number
+        if number == signal.SIGINT:
+            self._interrupts += 1
+
+    @contextmanager
+    def installed(self) -> Iterator[StopSignals]:
+        """
+        Handle the signals while the body runs. SIGHUP is ignored: a closed terminal is no reason to
+        stop a mutation. After one signal has stopped us the others are ignored to the end of the
+        process, whose exit code says how it ended.
+        """
+        before = {
+            number: signal.signal(number, self.note) for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_IGN if self.stopping else handler)

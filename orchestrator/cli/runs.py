@@ -1,5 +1,5 @@
 """
-``orchestrator runs``, ``runs show`` and ``runs logs``.
+``orchestrator runs`` and ``history``.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation, paper
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def command(
     if ctx.invoked_subcommand is not None:
         return None
     from orchestrator.app.commands.history import newest_runs
-    from orchestrator.loading.catalog import store_locations
+    from orchestrator.loading.summary import store_locations
     from orchestrator.views.runs import runs_text
 
     invocation: Invocation = ctx.obj
@@ -87,7 +88,7 @@ def show(invocation: Invocation, run_id: str, verbose: bool, as_json: bool) -> i
       orchestrator runs show 20261129T123000Z-3f9a1c
     """
     from orchestrator.app.commands.history import run_details
-    from orchestrator.loading.catalog import store_locations
+    from orchestrator.loading.summary import store_locations
     from orchestrator.views.runs import run_text
 
     project = invocation.project()
@@ -113,7 +114,7 @@ def logs(invocation: Invocation, run_id: str, step: str) -> int:
     """
     from orchestrator.app.commands.history import step_logs
     from orchestrator.domain.text import escaped
-    from orchestrator.loading.catalog import store_locations
+    from orchestrator.loading.summary import store_locations
 
     project = invocation.project()
     with _open_all(project, store_locations(project)) as readers:
@@ -121,4 +122,37 @@ def logs(invocation: Invocation, run_id: str, step: str) -> int:
     for call, text in logs_by_call.items():
         click.echo(f"==> attempt {call.replace('/', ', ', 1)}")
         click.echo(escaped(text), nl=not text.endswith("\n"))  # earlier versions kept it raw
+    return 0
+
+
+@click.command("history", short_help="Every entry of a target's record.")
+@click.argument("target", metavar="TARGET")
+@options.verbose
+@options.json_document
+@click.pass_obj
+def history_command(invocation: Invocation, target: str, verbose: bool, as_json: bool) -> int:
+    """
+    Show every entry of TARGET (<blueprint>/<environment>/<step>), newest first.
+
+    \b
+    Example:
+      orchestrator history web-service/default/server
+    """
+    from orchestrator import composition
+    from orchestrator.app.commands.history import history_of
+    from orchestrator.domain.target import Target
+    from orchestrator.errors import Usage
+    from orchestrator.loading.summary import summary_of_target
+    from orchestrator.views.runs import history_text
+
+    try:
+        parsed = Target.parse(target)
+    except ValueError as exc:
+        raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
+    project = invocation.project()
+    summary = summary_of_target(project, parsed)
+    with composition.open_read_context(project, summary.operations if summary else None) as reader:
+        document = history_of(reader, parsed)
+    shown = paper(sys.stdout, verbose=verbose)
+    click.echo(document.to_json() if as_json else history_text(document, shown))
     return 0

@@ -1,5 +1,5 @@
 """
-``orchestrator status``.
+``orchestrator status`` and ``outputs``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def command(
     from orchestrator.app.inspection.expectation import check_expectation
     from orchestrator.app.inspection.listed_targets import select_targets
     from orchestrator.errors import Usage
-    from orchestrator.loading.catalog import all_summaries
+    from orchestrator.loading.summary import all_summaries
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.status import status_list_text, status_text
 
@@ -127,3 +127,41 @@ def _verify(
     steps = [row.step for row in document.steps if row.step in deployment.steps]
     with reading_services(invocation, project, deployment, engine=None) as services:
         verify_gone(services, deployment, steps)
+
+
+@click.command("outputs", short_help="The outputs of the steps, as recorded.")
+@options.blueprint
+@options.environment
+@options.selection
+@options.json_document
+@click.pass_obj
+def outputs_command(
+    invocation: Invocation,
+    blueprint: str,
+    environment: str | None,
+    steps: tuple[str, ...],
+    exclude: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """
+    Show the outputs of the steps of BLUEPRINT that their records know. Sensitive ones are named
+    only: `orchestrator exec TARGET -- output` asks the engine.
+
+    \b
+    Example:
+      orchestrator outputs web-service -e staging
+      orchestrator outputs web-service --step network --json
+    """
+    from orchestrator import composition
+    from orchestrator.app.commands.status import outputs_of
+    from orchestrator.loading.summary import load_summary
+    from orchestrator.project import BlueprintSelection
+    from orchestrator.views.listings import outputs_text
+
+    project = invocation.project()
+    summary = load_summary(project, BlueprintSelection(blueprint, environment))
+    selected = summary.graph.select_some(steps, exclude) if steps or exclude else None
+    with composition.open_read_context(project, summary.operations) as reader:
+        document = outputs_of(reader, summary, selected)
+    click.echo(document.to_json() if as_json else outputs_text(document, paper(sys.stdout)))
+    return 0

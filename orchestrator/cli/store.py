@@ -86,7 +86,7 @@ def check(
     from orchestrator import composition
     from orchestrator.app.commands.store import check_store
     from orchestrator.errors import StoreUnavailable
-    from orchestrator.views.store import check_text
+    from orchestrator.views.listings import check_text
 
     project = invocation.project()
     with _open(project, url, blueprint, environment) as store:
@@ -298,7 +298,7 @@ def prune(
 
     from orchestrator import composition
     from orchestrator.app.commands.store_prune import prune
-    from orchestrator.views.store import prune_text
+    from orchestrator.views.listings import prune_text
 
     project, shown = invocation.project(), paper(sys.stdout)
     with _open(project, url, blueprint, environment) as store:
@@ -319,7 +319,7 @@ def _progress(line: str) -> None:
 
 
 def _copied(document: StoreCopyDocument, *, as_json: bool) -> int:
-    from orchestrator.views.store import copy_text
+    from orchestrator.views.listings import copy_text
 
     click.echo(document.to_json() if as_json else copy_text(document, paper(sys.stdout)))
     return 0

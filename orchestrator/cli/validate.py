@@ -42,12 +42,10 @@ def command(
     from orchestrator.domain.documents.documents import CheckedBlueprint, ValidationDocument
     from orchestrator.engine.workdir.snapshot import pack_problems
     from orchestrator.errors import Invalid, Problem
-    from orchestrator.loading.catalog import blueprint_names
     from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy, unread_variables
-    from orchestrator.loading.project import project_files
-    from orchestrator.loading.project_notes import unread_files
-    from orchestrator.loading.summary import environment_names
+    from orchestrator.loading.project import project_files, unread_files
+    from orchestrator.loading.summary import blueprint_names, environment_names
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.errors import problem_documents, validation_text
 

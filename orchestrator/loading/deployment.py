@@ -35,7 +35,7 @@ from orchestrator.loading.modules import read_module
 from orchestrator.loading.raw_steps import parse_step
 from orchestrator.loading.schema import without_nulls
 from orchestrator.loading.state_locations import check_state_locations
-from orchestrator.loading.store_locations import store_location
+from orchestrator.loading.summary import store_location
 from orchestrator.project import BlueprintSelection, ProjectContext
 
 

@@ -34,7 +34,6 @@ from orchestrator.domain.blueprint.stored_deployment import (
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location, Problem
-from orchestrator.loading.catalog import store_locations
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import (
     InputPolicy,
@@ -46,7 +45,7 @@ from orchestrator.loading.modules import split_reference
 from orchestrator.loading.project import project_files
 from orchestrator.loading.schema import Declaration
 from orchestrator.loading.sources import commands_of
-from orchestrator.loading.summary import environment_names, load_summary
+from orchestrator.loading.summary import environment_names, load_summary, store_locations
 from orchestrator.loading.types import parse_type
 from orchestrator.ports.store import OperationStore
 from orchestrator.project import BlueprintSelection, ProjectContext

@@ -4,20 +4,102 @@ From a blueprint's name to its `BlueprintSummary`, quickly: for commands that on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary, InputValue, StepSummary
+from orchestrator.domain.blueprint.references import Reference, Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.store_location import StoreLocation, location_beside
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
-from orchestrator.loading.blueprint_file import operations_url, read_blueprint, resolve_inputs
+from orchestrator.domain.target import Target
+from orchestrator.errors import Invalid, Problem
+from orchestrator.loading.blueprint_file import (
+    ReadBlueprint,
+    operations_url,
+    read_blueprint,
+    resolve_inputs,
+)
 from orchestrator.loading.environments import DEFAULT
 from orchestrator.loading.files import read_text
 from orchestrator.loading.inputs import InputPolicy
 from orchestrator.loading.project import project_files
-from orchestrator.loading.raw_steps import RawStep, backend_rules, step_graph
+from orchestrator.loading.raw_steps import RawBackend, RawStep, backend_rules, step_graph
 from orchestrator.loading.schema import parse_blueprint, without_nulls
 from orchestrator.loading.sources import commands_of
-from orchestrator.loading.store_locations import inputs_of_location, store_backend, store_location
+from orchestrator.ports.store import OperationStore
 from orchestrator.project import BlueprintSelection, ProjectContext
+
+# Where the operation stores of blueprints lie: as ``operations.url`` says, else beside the
+# provider states.
+
+
+#: Settings of backends that say where a state lies inside the bucket or database.
+_OF_THE_STATE = ("key", "prefix", "workspace_key_prefix", "schema_name")
+#: What an `operations.url` begins with that a backend block has the credentials for.
+_SCHEMES = {"s3": "s3://", "gcs": "gs://", "azurerm": "az://"}
+
+
+def store_backend(reading: ReadBlueprint) -> RawBackend:
+    """
+    The backend that decides where the operation store lies: that of the environment, where it is
+    local the first other one of a step.
+    """
+    backends = (reading.backend, *(step.backend for step in reading.raw_steps.values()))
+    return next((item for item in backends if item.type != "local"), reading.backend)
+
+
+def inputs_of_location(reading: ReadBlueprint, url: str | None) -> frozenset[str]:
+    """
+    The names of the inputs that the location depends on.
+    """
+    backend = store_backend(reading)
+    if not _needs_block(backend, url):
+        return frozenset()
+    used = _settings(backend).references
+    return frozenset(item.names[0] for item in used if item.kind == "input")
+
+
+def store_location(
+    reading: ReadBlueprint, inputs: Mapping[str, InputValue], url: str | None
+) -> StoreLocation:
+    """
+    The location of the operation store. ``url`` is what ``operations.url`` says, None where it says
+    nothing. A backend block whose values are not known here tells no place.
+    """
+    backend = store_backend(reading)
+
+    def look_up(reference: Reference) -> Resolved:
+        match reference.kind:
+            case "blueprint_name":
+                return Resolved(reading.blueprint.name)
+            case "environment":
+                return Resolved(reading.effective.name)
+            case "input" if reference.names[0] in inputs:
+                return Resolved(inputs[reference.names[0]].value)
+            case _:
+                raise Unresolvable(f"${{{reference}}} has no value here")
+
+    config = {}
+    if _needs_block(backend, url):
+        with suppress(Unresolvable):
+            config = _settings(backend).resolve(look_up).value
+    if url is None:
+        return location_beside(backend.type, config)
+    return StoreLocation(backend.type, url, config)
+
+
+def _needs_block(backend: RawBackend, url: str | None) -> bool:
+    scheme = _SCHEMES.get(backend.type)
+    return url is None or (scheme is not None and url.startswith(scheme))
+
+
+def _settings(backend: RawBackend) -> Template:
+    """
+    The configuration of a backend but for what tells one state from another.
+    """
+    raw = backend.config.template.raw
+    settings = raw if isinstance(raw, Mapping) else {}
+    return Template({key: item for key, item in settings.items() if key not in _OF_THE_STATE})
 
 
 def load_summary(
@@ -94,3 +176,77 @@ def _step_summary(raw_step: RawStep, needs: frozenset[str]) -> StepSummary:
         providers={name: item.template for name, item in raw_step.providers.items()},
         at=raw_step.at,
     )
+
+
+# The blueprints of a project, in each of their environments.
+
+
+def blueprint_names(project: ProjectContext) -> list[str]:
+    """
+    The names of the project's blueprints, sorted.
+    """
+    return sorted(project_files(project).blueprints())
+
+
+def all_summaries(project: ProjectContext) -> list[BlueprintSummary]:
+    """
+    Every blueprint of the project in each of its environments; Invalid with the problems of all
+    that are wrong.
+    """
+    summaries: list[BlueprintSummary] = []
+    problems: list[Problem] = []
+    for name in blueprint_names(project):
+        try:
+            for environment in environment_names(project, name):
+                summaries.append(load_summary(project, BlueprintSelection(name, environment)))
+        except Invalid as exc:
+            problems += [problem for problem in exc.problems if problem not in problems]
+    if problems:
+        raise Invalid(problems)
+    return summaries
+
+
+def summary_of_target(project: ProjectContext, target: Target) -> BlueprintSummary | None:
+    """
+    The blueprint and environment of a target; None where the project no longer has them.
+    """
+    if target.blueprint not in blueprint_names(project):
+        return None
+    if target.environment not in environment_names(project, target.blueprint):
+        return None
+    return load_summary(project, BlueprintSelection(target.blueprint, target.environment))
+
+
+def store_locations(
+    project: ProjectContext, blueprint: str | None = None, environment: str | None = None
+) -> list[StoreLocation]:
+    """
+    The operation stores of the project and of its blueprints, each once; with ``blueprint`` or
+    ``environment`` only theirs. A blueprint that cannot be read tells none.
+    """
+    locations = [] if blueprint or environment else [project.operations]
+    for name in blueprint_names(project):
+        if blueprint in (None, name):
+            with suppress(Invalid):
+                for each in environment_names(project, name):
+                    if environment in (None, each):
+                        location = load_summary(project, BlueprintSelection(name, each)).operations
+                        if location not in locations:
+                            locations.append(location)
+    return locations or [project.operations]
+
+
+def blueprint_reference(
+    project: ProjectContext,
+    target: Target,
+    open_store: Callable[[StoreLocation], AbstractContextManager[OperationStore]],
+) -> str:
+    """
+    How to name the blueprint of a target: by the path in its record where no blueprint under
+    ``blueprints/`` has the name.
+    """
+    if target.blueprint in blueprint_names(project):
+        return target.blueprint
+    with open_store(project.operations) as store:
+        record = store.newest(target)
+    return record.source.blueprint_path if record else target.blueprint

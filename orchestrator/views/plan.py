@@ -25,8 +25,10 @@ from orchestrator.views.plan_changes import (
 from orchestrator.views.summary import next_commands
 
 if TYPE_CHECKING:
+    from orchestrator.domain.documents.gate import DriftDocument, DriftedStep
     from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
     from orchestrator.domain.events.events import PlanReady
+
 
 #: How much of a plan is shown: what it comes to, all that changes, or that without the steps of
 #: which the reader has been told why they could not be planned.
@@ -263,3 +265,44 @@ def _actions(page: Page, actions: Iterable[PlannedAction], *, indent: int) -> No
         mark = (f"{symbol:>3} ", ACTION_STYLE[item.action])
         loss = (f"  {LOSSES[item.action]}", "bad") if item.action in LOSSES else ""
         page.line(mark, item.name, loss, f"{imported}{moved}{word}", indent=indent, hang=6)
+
+
+# What changed outside the engine, for people.
+
+
+def drift_text(document: DriftDocument, paper: Paper) -> str:
+    """
+    The drift of a blueprint, step by step.
+    """
+    page = Page(paper)
+    objects = sum(len(step.resources) for step in document.steps)
+    failed = sum(step.status == "failed" for step in document.steps)
+    head = f"{count(objects, 'object')} changed" if objects else "none"
+    tail = f"; {count(failed, 'step')} could not be looked at" if failed else ""
+    target = f"{document.blueprint}/{document.environment}"
+    page.line((f"drift of {target}: ", "bold"), head, tail)
+    page.gap()
+    for step in document.steps:
+        _step(page, step)
+    for address in document.expired:
+        page.line(("warning", "warn"), f": the rule that accepts drift of {address} has expired")
+    return page.render()
+
+
+def _step(page: Page, step: DriftedStep) -> None:
+    name: Part = (step.step, "bold")
+    accepted = f" ({count(len(step.accepted), 'object')} accepted)" if step.accepted else ""
+    match step.status:
+        case "failed":
+            page.line(name, ": ", (fault_text(step.error) if step.error else "", "bad"), indent=2)
+            for item in step.diagnostics:
+                plan_diagnostic(page, item, indent=4)
+            if step.error and not step.diagnostics:
+                page.line(step.error.summary, indent=4)
+        case "skipped":
+            page.line(name, f": {step.reason}", indent=2)
+        case "same":
+            page.line(name, ": as it was left", accepted, indent=2)
+        case "drifted":
+            page.line(name, ":", accepted, indent=2)
+            drifted_objects(page, step.resources, indent=4)

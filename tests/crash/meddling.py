@@ -39,7 +39,7 @@ from orchestrator.app.schedule import OnFailure
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.cli.approval import TerminalApprover
-from orchestrator.cli.signals import StopSignals
+from orchestrator.cli.running import StopSignals
 from orchestrator.domain.values import replace
 from orchestrator.engine.arguments import verb as engine_verb
 from orchestrator.errors import StoreUnavailable

@@ -5,7 +5,6 @@ The documentation says what the code says.
 from __future__ import annotations
 
 import ast
-import importlib
 import json
 import re
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import click
 import pytest
 
 from docs.generate import documents
-from orchestrator.cli.main import COMMANDS, cli
+from orchestrator.cli.main import COMMANDS, cli, command_named
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.errors import EXIT_CODES, PRECEDENCE, OrchestratorError, Reason
 from orchestrator.loading.schema import parse_blueprint
@@ -135,8 +134,8 @@ def test_every_documented_code_occurs() -> None:
 
 def _commands() -> Iterator[click.Command]:
     yield cli
-    for module in COMMANDS.values():
-        command = importlib.import_module(f"orchestrator.cli.{module}").command
+    for name in COMMANDS:
+        command = command_named(name)
         yield command
         if isinstance(command, click.Group):
             yield from command.commands.values()

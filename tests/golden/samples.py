@@ -49,13 +49,11 @@ from orchestrator.domain.record.run_record import (
 from orchestrator.domain.record.states import Condition, Status, StepStatus, Verdict
 from orchestrator.domain.values import replace
 from orchestrator.errors import EngineFailed, Invalid, Location, OrchestratorError, Problem, Refused
-from orchestrator.views.engine import engine_text
 from orchestrator.views.errors import error_document, error_text, validation_text
-from orchestrator.views.graph import graph_dot, graph_mermaid, graph_text
+from orchestrator.views.listings import engine_text, graph_dot, graph_mermaid, graph_text
 from orchestrator.views.page import Paper
 from orchestrator.views.plan import plan_text
-from orchestrator.views.plan_markdown import plan_markdown
-from orchestrator.views.plan_reports import findings, gitlab_report, junit, sarif
+from orchestrator.views.plan_reports import findings, gitlab_report, junit, plan_markdown, sarif
 from orchestrator.views.recovery import recovery_text
 from orchestrator.views.runs import history_text, run_text, runs_text
 from orchestrator.views.status import status_list_text, status_text

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.domain.blueprint.affected_steps import ChangedParts, changed_parts
+from orchestrator.loading.affected_steps import ChangedParts, changed_parts
 
 BEFORE: dict[str, Any] = {
     "version": 1,

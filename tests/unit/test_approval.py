@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.approval import TerminalApprover
-from orchestrator.cli.signals import StopSignals
+from orchestrator.cli.running import StopSignals
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from orchestrator.engine.workdir.snapshot import pack, unpack
 from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import InputPolicy
-from orchestrator.loading.project import project_files
-from orchestrator.loading.project_notes import unread_files
+from orchestrator.loading.project import project_files, unread_files
 from orchestrator.loading.summary import load_summary
 from orchestrator.project import BlueprintSelection, ProjectContext
 from orchestrator.settings import read_settings

@@ -4,7 +4,6 @@ Whatever stands in an option or an argument: an exit code of ours, never a trace
 
 from __future__ import annotations
 
-import importlib
 import os
 import random
 import time
@@ -14,7 +13,7 @@ from pathlib import Path
 import click
 import pytest
 
-from orchestrator.cli.main import COMMANDS, main
+from orchestrator.cli.main import COMMANDS, command_named, main
 
 #: Seconds in all; the number of calls follows from it.
 SECONDS = 8.0
@@ -68,8 +67,8 @@ def commands() -> Iterator[tuple[tuple[str, ...], click.Command]]:
     """
     Every command with the words that call it.
     """
-    for name, module in COMMANDS.items():
-        command = importlib.import_module(f"orchestrator.cli.{module}").command
+    for name in COMMANDS:
+        command = command_named(name)
         yield (name,), command
         if isinstance(command, click.Group):
             yield from (((name, sub), item) for sub, item in command.commands.items())

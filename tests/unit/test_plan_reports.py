@@ -19,8 +19,7 @@ from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Fault
 from orchestrator.views.page import Paper
 from orchestrator.views.plan import plan_summary
-from orchestrator.views.plan_markdown import LIMIT, plan_markdown
-from orchestrator.views.plan_reports import Finding, findings, junit, sarif
+from orchestrator.views.plan_reports import LIMIT, Finding, findings, junit, plan_markdown, sarif
 from tests.golden.samples import NOW
 
 

@@ -4,7 +4,6 @@ What a command was asked to do, from the command line to the run record.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from typing import Any
 
@@ -20,7 +19,7 @@ from orchestrator.app.run.request import (
 )
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
-from orchestrator.cli.main import COMMANDS
+from orchestrator.cli.main import COMMANDS, command_named
 from orchestrator.cli.running import RunCall
 from orchestrator.project import BlueprintSelection
 
@@ -30,8 +29,9 @@ def _run_commands() -> dict[str, tuple[click.Command, list[str]]]:
     The commands that make a run, and the names of the options that are theirs alone.
     """
     found = {}
-    for name, module in COMMANDS.items():
-        command = importlib.import_module(f"orchestrator.cli.{module}").command
+    for name in COMMANDS:
+        command = command_named(name)
+        assert command.callback is not None
         signature = inspect.signature(inspect.unwrap(command.callback), eval_str=False)
         if any(item.annotation == "RunCall" for item in signature.parameters.values()):
             own = [n for n, item in signature.parameters.items() if item.annotation != "RunCall"]

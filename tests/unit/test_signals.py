@@ -11,7 +11,7 @@ import pytest
 
 ENDING = """
 import os, signal, sys
-from orchestrator.cli.signals import StopSignals
+from orchestrator.cli.running import StopSignals
 with StopSignals().installed() as stop:
     os.kill(os.getpid(), signal.{first})
 os.kill(os.getpid(), signal.{second})

@@ -15,7 +15,7 @@ from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Refused
-from orchestrator.views.outputs import outputs_text
+from orchestrator.views.listings import outputs_text
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
 from tests.fakes.clock import START

@@ -1,5 +1,5 @@
 """
-``orchestrator import``.
+``orchestrator import`` and ``adopt``: existing objects and provider state under records.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orchestrator.domain.values import replace
 @options.allow_engine_change
 @options.run
 @run_command
-def command(call: RunCall, /, *, address: str, object_id: str) -> int:
+def import_command(call: RunCall, /, *, address: str, object_id: str) -> int:
     """
     Import the object with this provider ID at ADDRESS of TARGET (<blueprint>/<environment>/<step>),
     with its current module and inputs. Nothing remote is changed. The step keeps its status; one
@@ -42,3 +42,32 @@ def command(call: RunCall, /, *, address: str, object_id: str) -> int:
     options = replace(call.options, jobs=1)
     request = ImportRequest(options=options, adopt=(ImportSpec(address, object_id),))
     return load_and_run(call, request, import_one, need=InputPolicy.REQUIRED)
+
+
+@click.command("adopt", short_help="Take existing provider state under records.")
+@options.of_blueprint
+@options.because(
+    "--accept-changes",
+    "Adopt it although an apply would change something; it is `error` until that apply.",
+)
+@options.approval
+@options.jobs
+@options.engine
+@options.run
+@run_command
+def adopt_command(call: RunCall, /, *, accept_changes: str | None) -> int:
+    """
+    Take the provider state that steps of BLUEPRINT have already, made by somebody else, under
+    records. Nothing is changed: a step is adopted only where a plan on it is empty, or where what
+    an apply would change is accepted.
+
+    \b
+    Example:
+      orchestrator adopt web-service -e staging --step network
+    """
+    from orchestrator.app.commands.adopt import adopt
+    from orchestrator.app.run.request import AdoptRequest
+    from orchestrator.loading.inputs import InputPolicy
+
+    request = AdoptRequest(options=call.options, accept_changes=accept_changes)
+    return load_and_run(call, request, adopt, need=InputPolicy.REQUIRED)
