@@ -142,6 +142,8 @@ def open_services(
             key=project_key(store, project.project_dir, project.environ, create=records),
             root=project.project_dir,
             is_shared=deployment.operations.is_shared,
+            gone_back=store.gone_back,
+            note_reconciled=store.note_reconciled,
             environ=environment,
             limits=project.limits(deployment.operations, store_grace),
         )

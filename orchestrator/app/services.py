@@ -4,7 +4,7 @@ Everything a use case needs from outside, in one value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -14,6 +14,7 @@ from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.entry_facts import EntryStamp
 from orchestrator.domain.record.record import Actor, Source
 from orchestrator.domain.record.run_record import SILENCE
+from orchestrator.domain.target import Target
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.run_files import RunFiles
 from orchestrator.ports.store import OperationStore, Spool
@@ -52,7 +53,8 @@ class Services(Struct, frozen=True):
 
     ``is_shared`` tells that the operation store is one for several machines: then they see what a
     run left here. ``work`` is where the targets' working directories are. ``key`` is the project's
-    secret for keyed digests; ``environ`` what engines are given; ``stored_blobs`` the digests,
+    secret for keyed digests; ``gone_back`` says which records are older than this machine has seen
+    them, and ``note_reconciled`` takes down which of them are up to date again; ``environ`` what engines are given; ``stored_blobs`` the digests,
     by name, of blobs that this process knows to be in the store.
     """
 
@@ -76,6 +78,8 @@ class Services(Struct, frozen=True):
     key: bytes
     root: Path
     is_shared: bool = False
+    gone_back: Callable[[], Sequence[str]] = tuple
+    note_reconciled: Callable[[Target], None] = lambda _: None
     limits: Limits = field(default_factory=Limits)
     environ: Mapping[str, str] = field(default_factory=dict)
     stored_blobs: dict[str, str] = field(default_factory=dict)

@@ -491,6 +491,7 @@ def open_session(
         source=services.source,
         engine=EngineRef(kind=info.kind, version=info.version),
         skipped_preflight=skipped_preflight,
+        store=services.store.url,
         started_at=now,
         steps=tuple(_pending_row(deployment, step) for step in steps),
     )

@@ -327,6 +327,12 @@ def _copied(document: StoreCopyDocument, *, as_json: bool) -> int:
 
 @command.command("accept-restored")
 @click.argument("reason", metavar="REASON", type=options.NON_EMPTY)
+@click.option(
+    "--lost",
+    multiple=True,
+    metavar="TARGET",
+    help="Go on without a record of this target, which no blueprint knows any more.",
+)
 @_of_blueprint
 @options.environment
 @_url
@@ -334,6 +340,7 @@ def _copied(document: StoreCopyDocument, *, as_json: bool) -> int:
 def accept_restored(
     invocation: Invocation,
     reason: str,
+    lost: tuple[str, ...],
     blueprint: str | None,
     environment: str | None,
     url: str | None,
@@ -341,7 +348,8 @@ def accept_restored(
     """
     Believe a store that is older than this machine has seen it, after a restore from a backup.
 
-    Reconcile what it holds next: objects may exist that it does not know.
+    First reconcile every target that moved since, and adopt what has no record any more: until then
+    it is refused, and nothing else can be mutated.
 
     \b
     Example:
@@ -353,11 +361,11 @@ def accept_restored(
     project = invocation.project()
     with _open(project, url, blueprint, environment) as store:
         older = accept_restored(
-            store, composition.store_holder(project, "accept-restored").claim, reason
+            store, composition.store_holder(project, "accept-restored").claim, reason, lost=lost
         )
         place = store.url
     for message in older:
         click.echo(message)
-    done = "its records are believed: run `reconcile` before anything else"
+    done = "its records are believed from now on"
     click.echo(done if older else f"{place} is not older than this machine has seen it")
     return 0

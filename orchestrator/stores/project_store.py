@@ -15,6 +15,7 @@ from orchestrator.ports.store import OperationStore
 from orchestrator.private_place import close_files
 from orchestrator.project import ProjectContext
 from orchestrator.stores.placement import StorePlacement, sqlite_records
+from orchestrator.stores.runs import RunDirectory
 from orchestrator.stores.schema import is_ours
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 from orchestrator.stores.store_urls import open_store, sqlite_file
@@ -50,7 +51,8 @@ def project_store(project: ProjectContext, location: StoreLocation, tell: Tell) 
     )
     # A store in memory begins anew with every process.
     place = Path(os.devnull) if store.url == "memory:" else project.own_dir / "seen"
-    memory = SequenceMemory(place, store.url)
+    runs = RunDirectory(project.own_dir / "runs")
+    memory = SequenceMemory(place, store.url, runs.traces)
     placement = StorePlacement(location, sqlite_records(project.project_dir))
     return WatchedStore(store, memory, placement, tell)
 

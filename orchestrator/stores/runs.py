@@ -10,10 +10,12 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from orchestrator.domain.record.run_record import ProcessIdentity, RunRecord
@@ -31,6 +33,17 @@ _LARGEST = 1 << 32  # bytes of a record or a log
 #: Endings of the files in an attempt's directory that never hold a secret.
 _MASKED = (".log", ".answer.json", ".identity.json", "inventory.json", "resolved.inputs.yml")
 _IDENTITY = "apply.identity.json"  # what the engine's wrapper leaves of a mutating call
+
+
+class RunTrace(Struct, frozen=True):
+    """
+    What a run tells of the operation store: the newest entry that it wrote of a target; of one that
+    was killed in a mutating call only that it wrote one.
+    """
+
+    run_id: str
+    target: str
+    sequence: int | None
 
 
 class RunDirectory:
@@ -111,6 +124,27 @@ class RunDirectory:
         except OSError as exc:
             raise _unavailable(self._root, exc) from exc
         return sorted((name for name in names if _RUN_ID.fullmatch(name)), reverse=True)
+
+    def traces(self, store: str, after: str) -> Iterator[RunTrace]:
+        """
+        What the runs after ``after`` tell of the store at a URL, oldest run first. One that cannot
+        be read tells nothing.
+        """
+        for run_id in reversed(self.runs()):
+            if run_id <= after:
+                continue
+            with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+                text = read_regular(self._root / run_id / _RECORD, limit=_LARGEST)
+                document = json.loads(text)
+                if document["store"] == store:
+                    yield from self._row_traces(run_id, document["steps"])
+
+    def _row_traces(self, run_id: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[RunTrace]:
+        for row in rows:
+            sequence = row.get("sequence")
+            place = self._root / run_id / "steps" / file_name(row["step"])
+            if sequence is not None or any(place.glob(f"*/{_IDENTITY}")):
+                yield RunTrace(run_id, str(row["target"]), sequence and int(sequence))
 
     def inside(self, attempt: Path, name: str) -> Path:
         """

@@ -12,7 +12,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shlex
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,49 +22,91 @@ from msgspec import Struct
 
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim, Lease
+from orchestrator.domain.recovery.command_line import accept_restored_command
 from orchestrator.domain.target import Target
+from orchestrator.domain.values import changed_fields, replace
 from orchestrator.errors import StoreUnavailable
 from orchestrator.ports.store import IDENTITY_BLOB, OperationStore
 from orchestrator.regular_files import read_regular
 from orchestrator.stores.placement import StorePlacement
 from orchestrator.stores.private_files import make_private, write_durably
+from orchestrator.stores.runs import RunTrace
 
 _SCHEMA = "orchestrator.sequence_memory/1"
 
 
 class SeenEntry(Struct, frozen=True):
     """
-    The newest entry of a target that this machine has seen.
+    The newest entry of a target that this machine has seen. Where only its run tells of it, the
+    ``entry_id`` is empty; of a killed run it is known only that it wrote one: ``run_id``.
     """
 
     sequence: int
-    entry_id: str
+    entry_id: str = ""
+    run_id: str = ""
+
+
+#: The runs of this machine after one of them, or all: what each wrote in a store, by its URL.
+RunTraces = Callable[[str, str], Iterable[RunTrace]]
 
 
 class SequenceMemory:
     """
     The identity and the newest entries of a store that this machine saw, in a file below
-    ``directory``.
+    ``directory``; of the runs since then, or where there is no such file, by their own records.
 
     Other processes may write the same file. A file that cannot be read or written is no memory: it
     must not keep anyone from working.
     """
 
-    def __init__(self, directory: Path, url: str) -> None:
+    def __init__(self, directory: Path, url: str, traces: RunTraces = lambda *_: ()) -> None:
         self._file = directory / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.json"
         self._url = url
+        self._read_traces = traces
+        self._traces: tuple[RunTrace, ...] | None = None
 
     def seen(self) -> dict[str, SeenEntry]:
         """
         The newest entry that this machine has seen, by target.
         """
+        document = self._document()
         try:
-            return {
-                target: SeenEntry(int(item["sequence"]), str(item["entry_id"]))
-                for target, item in self._document()["targets"].items()
+            seen = {
+                target: SeenEntry(
+                    int(item["sequence"]),
+                    str(item.get("entry_id", "")),
+                    str(item.get("run_id", "")),
+                )
+                for target, item in document["targets"].items()
             }
         except (ValueError, LookupError, TypeError, AttributeError):
-            return {}
+            seen = {}
+        if self._traces is None:
+            self._traces = tuple(self._read_traces(self._url, str(document.get("run_id") or "")))
+        for trace in self._traces:
+            entry = seen.get(trace.target, SeenEntry(0))
+            if trace.sequence is None:
+                seen[trace.target] = replace(entry, run_id=trace.run_id)
+            elif trace.sequence > entry.sequence:
+                seen[trace.target] = SeenEntry(trace.sequence)
+        return seen
+
+    def reconciled(self) -> dict[str, str | None]:
+        """
+        By target that the store has an older record of: its newest entry when it was reconciled,
+        None where it had none and the provider state was empty.
+        """
+        reconciled = self._document().get("reconciled")
+        return dict(reconciled) if isinstance(reconciled, dict) else {}
+
+    def note_reconciled(self, target: Target, record: OperationRecord | None) -> None:
+        """
+        Remember that a target was reconciled, and its newest entry then.
+        """
+        with self._locked():
+            entry_id = record.entry_id if record else None
+            reconciled = {**self.reconciled(), str(target): entry_id}
+            self._write(self.seen(), self.identity(), reconciled=reconciled)
 
     def identity(self) -> str | None:
         """
@@ -81,10 +122,12 @@ class SequenceMemory:
             return {}
         return document if isinstance(document, dict) else {}
 
-    def add(self, records: Iterable[OperationRecord], identity: str | None = None) -> None:
+    def add(
+        self, records: Iterable[OperationRecord], identity: str | None = None, run_id: str = ""
+    ) -> None:
         """
-        Remember these entries where they are newer than the remembered ones, and the store's
-        identity.
+        Remember these entries where they are newer than the remembered ones, the store's identity,
+        and the run of this machine that wrote them.
         """
         new = {str(record.target.target): _seen_entry(record) for record in records}
         if not new and identity is None:
@@ -94,16 +137,16 @@ class SequenceMemory:
             newer = {t: item for t, item in new.items() if not _is_known(remembered.get(t), item)}
             is_named = identity in (None, self.identity())
             if newer or not is_named:
-                self._write({**remembered, **newer}, identity or self.identity())
+                entries = {**remembered, **newer}
+                self._write(entries, identity or self.identity(), run_id=run_id)
 
     def replace(self, records: Iterable[OperationRecord], identity: str | None) -> None:
         """
         Forget all entries, and remember these as the newest, and this store's identity.
         """
-        make_private(self._file.parent)
         with self._locked():
             entries = {str(record.target.target): _seen_entry(record) for record in records}
-            self._write(entries, identity)
+            self._write(entries, identity, reconciled={})
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -112,16 +155,28 @@ class SequenceMemory:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _write(self, entries: Mapping[str, SeenEntry], identity: str | None) -> None:
+    def _write(
+        self,
+        entries: Mapping[str, SeenEntry],
+        identity: str | None,
+        reconciled: Mapping[str, str | None] | None = None,
+        run_id: str = "",
+    ) -> None:
+        """
+        Write the file. What runs told is in it from now on: none of them is read again.
+        """
+        told = (trace.run_id for trace in self._traces or ())
         targets = {
-            target: {"sequence": item.sequence, "entry_id": item.entry_id}
+            target: dict(changed_fields(item))
             for target, item in sorted(entries.items())
         }
         document = {
             "schema": _SCHEMA,
             "store": self._url,
             "identity": identity,
+            "run_id": max((run_id, str(self._document().get("run_id") or ""), *told)),
             "targets": targets,
+            "reconciled": dict(self.reconciled() if reconciled is None else reconciled),
         }
         write_durably(self._file, json.dumps(document, indent=2).encode())
 
@@ -135,7 +190,9 @@ def _seen_entry(record: OperationRecord) -> SeenEntry:
 
 
 def _is_known(seen: SeenEntry | None, item: SeenEntry) -> bool:
-    return seen is not None and seen.sequence >= item.sequence
+    if seen is None or seen.sequence != item.sequence:
+        return seen is not None and seen.sequence > item.sequence
+    return bool(seen.entry_id)
 
 
 def _way_on(place: tuple[str, str] | None) -> str:
@@ -143,11 +200,16 @@ def _way_on(place: tuple[str, str] | None) -> str:
     The hint about a store that has gone back; ``place`` is a blueprint whose store it is, and the
     environment.
     """
-    blueprint, environment = place or ("", "")
-    named = [*(("--blueprint", blueprint) if blueprint else ())]
-    named += ("-e", environment) if environment not in ("", "default") else ()
-    words = shlex.join(("orchestrator", "store", "accept-restored", *named, "REASON"))
-    return f"restore its newest copy; if this one is to be believed: `{words}`, then `reconcile`"
+    command = accept_restored_command(*(place or ("", "")))
+    return (
+        "restore its newest copy; if this one is to be believed: `reconcile` what it holds, "
+        f"`adopt` what it does not know, then `{command}`"
+    )
+
+
+#: The commands that bring a record up to date from the provider state: what else mutates waits
+#: until a store that has gone back is accepted.
+_UPDATING = ("reconcile", "adopt")
 
 
 class WatchedStore:
@@ -172,7 +234,7 @@ class WatchedStore:
         self._placement = placement
         self._tell = tell
         self._lock = threading.Lock()
-        self._gone_back: dict[str, str] = {}
+        self._gone_back: dict[Target | None, str] = {}  # None: the store itself
         self._told_placement = self._told_gone_back = False
         self._known_identity: str | None = None
         self._claimed: dict[tuple[str | None, str | None], list[OperationRecord]] = {}
@@ -195,6 +257,27 @@ class WatchedStore:
         that was seen to be newer than it is now, what was seen and what is.
         """
         return tuple(self._gone_back.values())
+
+    def note_reconciled(self, target: Target) -> None:
+        """
+        Remember, where the store has an older record of the target than was seen, that the target's
+        provider state was looked at and the record holds what it says.
+        """
+        if target in self._gone_back:
+            self._memory.note_reconciled(target, self._store.newest(target))
+
+    def unreconciled(self) -> dict[Target, OperationRecord | None]:
+        """
+        The targets whose record has gone back and that were not reconciled since, with that record.
+        """
+        noted = self._memory.reconciled()
+        left: dict[Target, OperationRecord | None] = {}
+        for target in filter(None, self._gone_back):
+            entries = self._store.history(target)
+            known = {entry.entry_id for entry in entries} if entries else {None}
+            if str(target) not in noted or noted[str(target)] not in known:
+                left[target] = entries[0] if entries else None
+        return left
 
     def accept(self) -> list[OperationRecord]:
         """
@@ -264,7 +347,8 @@ class WatchedStore:
     def append(self, record: OperationRecord) -> None:
         self._claimed.clear()
         self._store.append(record)
-        self._memory.add([record])
+        if record.target.target not in self._gone_back:  # else it is not newer, but another
+            self._memory.add([record], run_id=record.run_id)
 
     def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
         current = self._store.take_claim(claim, replaces=replaces)
@@ -276,7 +360,9 @@ class WatchedStore:
         except StoreUnavailable:
             self._store.drop_claim(claim)
             raise
-        self._memory.add(records, self._identity() or self._name_store(claim.run_id))
+        identity = self._identity() or self._name_store(claim.run_id)
+        if not self._gone_back:
+            self._memory.add(records, identity)
         # Nobody else writes while the claim is held: what was read is read once.
         self._claimed = {(claim.blueprint, claim.environment): records}
         return None
@@ -286,7 +372,7 @@ class WatchedStore:
         if misplaced is not None:
             raise misplaced
         self._check_histories(records)
-        if self._gone_back:
+        if self._gone_back and claim.command not in _UPDATING:
             self._told_gone_back = True  # by this
             place = claim.blueprint, claim.environment
             raise StoreUnavailable(self._gone_back_text(), hint=_way_on(place))
@@ -315,20 +401,28 @@ class WatchedStore:
             return
         now = self._identity() or "one that nobody has used"
         self._note_gone_back(
-            IDENTITY_BLOB, f"this machine saw the store of run {seen}, and this is {now}"
+            None, f"this machine saw the store of run {seen}, and this is {now}"
         )
 
     def _check(self, records: Mapping[Target, OperationRecord | None]) -> None:
         seen = self._memory.seen()
         for target, record in records.items():
             seen_entry = seen.get(str(target))
-            if seen_entry is None or not _is_older(record, seen_entry):
+            if seen_entry is None:
                 continue
             now = f"entry {record.sequence}" if record else "none"
-            message = f"{target}: this machine saw entry {seen_entry.sequence}, the store has {now}"
-            if record is not None and record.sequence == seen_entry.sequence:
-                message = _another_entry(target, seen_entry)
-            self._note_gone_back(target, message)
+            saw = f"{target}: this machine saw"
+            if _is_older(record, seen_entry):
+                message = f"{saw} entry {seen_entry.sequence}, the store has {now}"
+                if record is not None and record.sequence == seen_entry.sequence:
+                    message = _another_entry(target, seen_entry)
+                self._note_gone_back(target, message)
+            elif seen_entry.run_id and not self._holds_run(target, seen_entry.run_id):
+                message = f"{saw} run {seen_entry.run_id} write one, the store has {now}"
+                self._note_gone_back(target, message)
+
+    def _holds_run(self, target: Target, run_id: str) -> bool:
+        return any(entry.run_id == run_id for entry in self._store.history(target))
 
     def _check_histories(self, records: Iterable[OperationRecord]) -> None:
         """
@@ -342,13 +436,15 @@ class WatchedStore:
             seen_entry = seen.get(str(target))
             if seen_entry is None or record.sequence <= seen_entry.sequence:
                 continue
+            if not seen_entry.entry_id:
+                continue
             then = (e for e in self._store.history(target) if e.sequence == seen_entry.sequence)
             if any(entry.entry_id != seen_entry.entry_id for entry in then):
                 self._note_gone_back(target, _another_entry(target, seen_entry))
 
-    def _note_gone_back(self, target: Target | str, message: str) -> None:
+    def _note_gone_back(self, target: Target | None, message: str) -> None:
         with self._lock:
-            self._gone_back[str(target)] = message
+            self._gone_back[target] = message
 
     def _tell_gone_back(self) -> None:
         with self._lock:
@@ -408,6 +504,7 @@ def _is_older(record: OperationRecord | None, seen: SeenEntry) -> bool:
     """
     Whether the newest entry is older than the seen one, or another one in its place.
     """
-    if record is None or record.sequence < seen.sequence:
-        return True
-    return record.sequence == seen.sequence and record.entry_id != seen.entry_id
+    sequence = record.sequence if record else 0
+    if record is None or sequence != seen.sequence:
+        return sequence < seen.sequence
+    return bool(seen.entry_id) and record.entry_id != seen.entry_id

@@ -10,7 +10,7 @@ import shutil
 
 import pytest
 
-from tests.project import Project
+from tests.project import Ended, Project
 
 pytestmark = pytest.mark.engine
 
@@ -35,7 +35,7 @@ def test_a_store_that_was_put_back_or_removed_is_not_believed(project: Project) 
 
     database.write_bytes(old)
     refused = project.run("destroy", "b", "--yes", "--step", "one")
-    asked = project.run("adopt", "b", "--json")
+    asked = project.run("verify", "b", "--json")
     imported = project.run("import", "b/default/one", "terraform_data.a", "x", "--yes", "--json")
     status = project.run("status", "b")
     expected = project.run("status", "b", "--expect", "destroyed")
@@ -47,16 +47,89 @@ def test_a_store_that_was_put_back_or_removed_is_not_believed(project: Project) 
     assert status.code == 0
     assert "has gone back" in status.err
     assert "orchestrator destroy b" in refused.out
-    assert [item["command"] for item in asked.events[-1]["next"]] == ["orchestrator adopt b"]
+    assert [item["command"] for item in asked.events[-1]["next"]] == ["orchestrator verify b"]
     assert imported.events[-1]["next"] == []  # its target is in no command that could be offered
 
     (offered,) = set(re.findall("`(orchestrator store [^`]*)`", " ".join(afresh.said.split())))
     assert offered == "orchestrator store accept-restored --blueprint b REASON"
-    accepted = project.run(*shlex.split(offered.replace("REASON", "disk-lost"))[1:])
-
-    assert accepted.code == 0
-    assert "reconcile" in accepted.out
+    accept = shlex.split(offered.replace("REASON", "disk-lost"))[1:]
+    too_early = project.run(*accept)
+    assert too_early.code == 4
+    (adopt,) = re.findall("`orchestrator (adopt [^`]*)`", too_early.said)
+    adopted = project.ok(*adopt.split(), "--json")
+    assert [item["command"] for item in adopted.events[-1]["next"]] == [offered]
+    assert project.run("destroy", "b", "--yes").code == 22
+    project.ok(*accept)
     assert project.run("status", "b").err == ""
+    project.ok("destroy", "b", "--yes")
+
+
+def test_a_restored_store_is_brought_up_to_date_before_it_is_believed(project: Project) -> None:
+    """
+    Yesterday's records of three steps: one has changed since, one is gone, one was made. Until each
+    is reconciled or adopted nothing else mutates, and the store is not accepted; a reconcile that
+    does more than look is refused as well. Nothing is lost or doubled by it.
+    """
+    database = project.own / "operations.db"
+    steps = "  one: {module: ../m}\n  two: {module: ../m}\n  new: {module: ../m}\n"
+    project.write("blueprints/b.yaml", f"version: 1\nname: b\nsteps:\n{steps}")
+    project.ok("apply", "b", "--yes", "--step", "one", "--step", "two")
+    old = database.read_bytes()
+    project.ok("apply", "b", "--yes", "--step", "one", "--replace", "terraform_data.a")
+    project.ok("apply", "b", "--yes", "--step", "new")
+    project.ok("destroy", "b", "--yes", "--step", "two")
+    (state,) = (project.own / "state").rglob("one.tfstate")
+    alive = state.read_bytes()
+    database.write_bytes(old)
+
+    def accept() -> Ended:
+        return project.run("store", "accept-restored", "disk lost")
+
+    refused = [accept()]
+    codes = {
+        words: project.run(*words, "b").code
+        for words in (("apply", "--yes"), ("destroy", "--yes"), ("verify",))
+    }
+    forced = project.run("reconcile", "b", "--step", "two", "--forget", "terraform_data.a", "--yes")
+    looked = project.run("reconcile", "b", "--step", "one")
+    refused.append(accept())
+    project.run("reconcile", "b")
+    refused.append(accept())
+    project.ok("adopt", "b", "--step", "new")
+    accepted = accept()
+
+    named = [
+        {step for step in ("one", "two", "new") if f"b/default/{step}" in end.err.split("error:")[1]}
+        for end in refused
+    ]
+    assert [end.code for end in refused] == [4, 4, 4], refused
+    assert named == [{"one", "two", "new"}, {"two", "new"}, {"new"}]
+    assert set(codes.values()) == {22}, codes
+    assert forced.code == 22 and looked.code in (0, 11)
+    assert accepted.code == 0, accepted.said
+    assert state.read_bytes() == alive
+    assert {doubt["address"] for doubt in project.record("two")["resources"]["in_doubt"]}
+    assert project.record("new")["resources"]["inventory"]
+    assert project.run("apply", "b", "--yes", "--step", "new").code == 0
+
+
+def test_the_runs_beside_a_restored_store_speak_against_it(project: Project) -> None:
+    """
+    Yesterday's records, and nothing remembers what was seen: the runs of this machine do. So where
+    the only run was killed in its first create, and no record is left.
+    """
+    project.ok("apply", "b", "--yes")
+    project.ok("destroy", "b", "--yes")
+    old = (project.own / "operations.db").read_bytes()
+    project.ok("apply", "b", "--yes")
+    (project.own / "operations.db").write_bytes(old)
+    shutil.rmtree(project.own / "seen")
+
+    expected = project.run("status", "b", "--expect", "destroyed")
+    ended = project.run("destroy", "b", "--yes")
+
+    assert (expected.code, ended.code) == (22, 22), expected.said
+    assert "has gone back" in expected.said and "has gone back" in ended.said
 
 
 def test_what_is_recorded_as_gone_is_held_against_its_state(project: Project) -> None:
@@ -76,6 +149,7 @@ def test_what_is_recorded_as_gone_is_held_against_its_state(project: Project) ->
         file.unlink()
     (project.own / "operations.db").write_bytes(old)
     shutil.rmtree(project.own / "seen")
+    shutil.rmtree(project.own / "runs")
 
     believed = project.run("status", "b", "--expect", "destroyed")
     verified = project.run("status", "b", "--expect", "destroyed", "--verify")

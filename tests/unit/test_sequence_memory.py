@@ -5,6 +5,7 @@ A store that was restored, or started afresh, is older than what this machine sa
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -12,9 +13,10 @@ import pytest
 
 from orchestrator.app.commands.store import accept_restored
 from orchestrator.domain.blueprint.store_location import StoreLocation
-from orchestrator.errors import StoreUnavailable
+from orchestrator.errors import Refused, StoreUnavailable
 from orchestrator.ports.store import IDENTITY_BLOB
 from orchestrator.stores.placement import StorePlacement
+from orchestrator.stores.runs import RunDirectory
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 from orchestrator.stores.sqlite import SqliteStore
 from tests.fakes.entries import NETWORK, claim, entry
@@ -28,12 +30,13 @@ class Machine:
     def __init__(self, place: Path) -> None:
         self.file = place / "o.db"
         self.seen = place / "seen"
+        self.runs = place / "runs"
         self.told: list[str] = []
         self.placement = StorePlacement(StoreLocation(), lambda *_: ())
 
     def open(self) -> WatchedStore:
         store = SqliteStore(self.file)
-        memory = SequenceMemory(self.seen, store.url)
+        memory = SequenceMemory(self.seen, store.url, RunDirectory(self.runs).traces)
         return WatchedStore(store, memory, self.placement, self.told.append)
 
     def write(self, *sequences: int, run: str = "r") -> None:
@@ -109,6 +112,7 @@ def test_another_store_with_more_entries_is_noticed(machine: Machine) -> None:
     other.close()
 
     assert "entry 2 is another" in refusal(machine)
+    reconcile(machine)
     assert len(accept_restored(machine.open(), claim("by"), "moved on")) == 1
     assert machine.open().take_claim(claim("after")) is None
 
@@ -154,13 +158,94 @@ def test_a_restored_store_can_be_believed_for_a_reason(machine: Machine) -> None
     machine.write(1)
     machine.file.unlink()
 
-    older = accept_restored(machine.open(), claim("by"), "disk lost")
+    lost = [str(NETWORK)]
+    older = accept_restored(machine.open(), claim("by"), "disk lost", lost=lost)
 
     store = machine.open()
     assert len(older) == 1
     assert b"disk lost" in (store.blob("restored/by.json") or b"")
     assert store.take_claim(claim("after")) is None
     assert accept_restored(machine.open(), claim("again"), "once more") == []
+
+
+def reconcile(machine: Machine, *, to: int = 0) -> None:
+    """
+    What a run that reconciles does: claim, entry, note.
+    """
+    store = machine.open()
+    assert store.take_claim(claim("reconciling").model_copy(update={"command": "reconcile"})) is None
+    if to:
+        store.append(entry(sequence=to, entry_id=f"reconciled-{to}"))
+    store.note_reconciled(NETWORK)
+    store.drop_claim(claim("reconciling"))
+    store.close()
+
+
+def test_a_restored_store_is_believed_once_what_moved_since_is_reconciled(
+    machine: Machine,
+) -> None:
+    """
+    Only that may claim it before; another copy put back after it has to be reconciled again.
+    """
+    machine.write(1)
+    shutil.copy(machine.file, backup := machine.file.with_name("backup"))
+    machine.write(2, 3)
+    shutil.copy(backup, machine.file)
+
+    for _ in range(2):
+        for file in machine.file.parent.glob("o.db*"):
+            file.unlink()
+        shutil.copy(backup, machine.file)
+        with pytest.raises(Refused, match=f"not reconciled since.*{NETWORK}") as raised:
+            accept_restored(machine.open(), claim("by"), "disk lost")
+        assert "orchestrator reconcile" in raised.value.hint
+        reconcile(machine, to=2)
+        assert "saw entry 3, the store has entry 2" in refusal(machine)
+    machine.write(3, run="reconciled-again")
+    with pytest.raises(Refused, match="its record is not missing"):
+        accept_restored(machine.open(), claim("by"), "disk lost", lost=[str(NETWORK)])
+
+    assert len(accept_restored(machine.open(), claim("by"), "disk lost")) == 1
+    assert machine.open().take_claim(claim("after")) is None
+
+
+def run_json(
+    machine: Machine, run_id: str, *, sequence: int | None = None, store: str | None = None
+) -> Path:
+    place = machine.runs / run_id
+    document = {
+        "store": store or machine.open().url,
+        "steps": [{"step": "network", "target": str(NETWORK), "sequence": sequence}],
+    }
+    place.mkdir(parents=True)
+    (place / "run.json").write_text(json.dumps(document))
+    return place
+
+
+def test_runs_tell_what_they_wrote_where_nothing_else_remembers(machine: Machine) -> None:
+    """
+    The entry that a run ended with, and that one was killed in a mutating call; until the store is
+    believed again. A run in another store, a damaged one and one that wrote nothing tell nothing.
+    """
+    machine.write(1)
+    shutil.rmtree(machine.seen)
+    (run_json(machine, "r0") / "run.json").write_text("{")
+    run_json(machine, "r1", sequence=1)
+    run_json(machine, "r2")
+    run_json(machine, "r3", sequence=9, store="elsewhere")
+    assert machine.open().take_claim(claim("first")) is None
+    machine.open().drop_claim(claim("first"))
+
+    run_json(machine, "r4", sequence=2)
+    assert "saw entry 2, the store has entry 1" in refusal(machine)
+    shutil.rmtree(machine.runs / "r4")
+    killed = run_json(machine, "r5") / "steps" / "network" / "1"
+    killed.mkdir(parents=True)
+    (killed / "apply.identity.json").write_text("{}")
+    assert "saw run r5 write one, the store has entry 1" in refusal(machine)
+    reconcile(machine, to=2)
+    accept_restored(machine.open(), claim("by"), "disk lost")
+    assert machine.open().take_claim(claim("after")) is None
 
 
 def test_what_other_machines_wrote_since_is_no_reason_to_stop(machine: Machine) -> None:

@@ -52,6 +52,7 @@ def _why_skip(status: Status | None) -> str | None:
 def _adopt_step(runner: StepRunner, accepted: str | None, name: str) -> Outcome:
     runner.steps.prepare(name, current_module)
     prepared = runner.steps.prepared[name]
+    target = runner.deployment.target(name)
     try:
         result = StepPipeline(
             runner.session,
@@ -62,11 +63,14 @@ def _adopt_step(runner: StepRunner, accepted: str | None, name: str) -> Outcome:
             attempt=1,
         ).adopt(accepted=accepted)
     except Refused as exc:
+        if exc.reason == "nothing_to_adopt":
+            runner.services.note_reconciled(target)
         if exc.reason != "nothing_to_adopt" or runner.options.steps:
             raise
         runner.end_skipped(name, "nothing to adopt: its provider state holds nothing")
         return Outcome(ready=False)
     runner.steps.update(name, result.record, result.state)
+    runner.services.note_reconciled(target)
     outcome = runner.end_with_record(name, result)
     unapplied = result.fault is not None and result.fault.code == "unapplied"
     return Outcome(ready=True) if unapplied else outcome  # its outputs are there all the same

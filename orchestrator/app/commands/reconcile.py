@@ -163,6 +163,7 @@ def _reconcile_step(request: ReconcileRequest, runner: StepRunner, name: str) ->
     else:
         entry = record_entry(services, _evidence(request, runner, name, prepared, record))
         drop_saved_states(services, entry)
+        services.note_reconciled(entry.target.target)
     runner.steps.update(name, entry)
     if entry.resources.in_doubt:
         runner.session.fail(InDoubt.exit_code)

@@ -9,7 +9,7 @@ import json
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Protocol
@@ -17,6 +17,7 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from orchestrator.app.commands.store_holder import StoreHolder, busy
+from orchestrator.app.steps.guards import reconcile_command
 from orchestrator.domain.blueprint.inputs import KEY_BLOB
 from orchestrator.domain.documents.store import (
     ExportedTarget,
@@ -26,7 +27,9 @@ from orchestrator.domain.documents.store import (
 )
 from orchestrator.domain.record.record import OperationRecord, UnreadableRecord, parse_record
 from orchestrator.domain.record.run_record import Claim, Lease, RunRecord
-from orchestrator.errors import Invalid, OrchestratorError, Problem, StoreUnavailable
+from orchestrator.domain.recovery.command_line import RecordedBlueprint, command_line
+from orchestrator.domain.target import Target
+from orchestrator.errors import Invalid, OrchestratorError, Problem, Refused, StoreUnavailable
 from orchestrator.ports.store import IDENTITY_BLOB, OperationStore
 
 WRITERS = 16
@@ -348,6 +351,11 @@ class RestoredStore(Protocol):
         For each target whose newest entry is older than what was seen, both.
         """
 
+    def unreconciled(self) -> Mapping[Target, OperationRecord | None]:
+        """
+        Of those targets the ones that were not reconciled since, with the record of them.
+        """
+
     def accept(self) -> list[OperationRecord]:
         """
         Forget what was seen: from now on the store's entries are the newest.
@@ -356,20 +364,51 @@ class RestoredStore(Protocol):
     def put_blob(self, name: str, data: bytes) -> None: ...
 
 
-def accept_restored(store: RestoredStore, by: Claim, reason: str) -> list[str]:
+def accept_restored(
+    store: RestoredStore, by: Claim, reason: str, *, lost: Sequence[str] = ()
+) -> list[str]:
     """
     Take the store as it is for the truth; which targets are older than they were, empty where none
     is. Who did it and why is kept in the store before anything is forgotten.
+
+    Refused while one of them was not reconciled since: its objects may be others than its record
+    says. ``lost`` are targets that no blueprint knows and whose record is not there any more.
     """
     store.records()
     older = list(store.gone_back())
+    left = store.unreconciled()
+    named = {str(target): record for target, record in left.items()}
+    given_up = [name for name in lost if name in named and named[name] is None]
+    for name in lost:
+        if name not in given_up:
+            raise Refused("not_lost", f"{name}: its record is not missing here", hint="leave it out")
+    remaining = [target for target in left if str(target) not in given_up]
+    if remaining:
+        commands = "; ".join(f"`{_update_command(target, left[target])}`" for target in remaining)
+        raise Refused(
+            "unreconciled",
+            f"not reconciled since the store went back: {', '.join(map(str, remaining))}",
+            hint=f"first {commands}; --orphaned where the step has left its blueprint, "
+            "--lost TARGET where no blueprint knows it and there is no record of it any more",
+        )
     if older:
         note = {
             "reason": reason,
             "actor": by.actor.model_dump(),
             "at": by.taken_at.isoformat(),
             "older": older,
+            "lost": given_up,
         }
         store.put_blob(f"restored/{by.run_id}.json", json.dumps(note).encode())
         store.accept()
     return older
+
+
+def _update_command(target: Target, record: OperationRecord | None) -> str:
+    """
+    The command that brings a record up to date from the provider state, or makes one.
+    """
+    if record is not None:
+        return reconcile_command(record)
+    place = RecordedBlueprint(target.blueprint, target.environment)
+    return command_line(place, "adopt", "--step", target.step)

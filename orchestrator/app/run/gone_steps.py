@@ -6,7 +6,7 @@ Law: a record that has gone back is noticed. No provider is needed for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -21,10 +21,12 @@ from orchestrator.errors import Busy, EngineFailed, InDoubt, Invalid, Orchestrat
 
 class GoneSteps(Struct, frozen=True):
     """
-    The provider states of steps that are recorded as absent or destroyed: the refusals of those
-    that hold objects (``alive``), and the errors of those that could not be read (``unread``).
+    The provider states of steps that are recorded as absent or destroyed: those that hold no
+    objects (``empty``), the refusals of those that do (``alive``), and the errors of those that
+    could not be read (``unread``).
     """
 
+    empty: Sequence[str]
     alive: dict[str, OrchestratorError]
     unread: dict[str, OrchestratorError]
 
@@ -48,13 +50,14 @@ def look_at_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> GoneSteps:
             alive[name] = exc
         except (Busy, EngineFailed, InDoubt, Invalid) as exc:
             unread[name] = exc
-    return GoneSteps(alive, unread)
+    return GoneSteps([name for name in gone if name not in {*alive, *unread}], alive, unread)
 
 
 def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, OrchestratorError]:
     """
     The refusals of the steps that are recorded as gone and whose provider state holds objects. A
-    state that cannot be read is noted and refuses nothing.
+    state that cannot be read is noted and refuses nothing; one that holds none agrees with a record
+    that has gone back.
     """
     states = look_at_gone_steps(steps, names)
     for name, error in states.unread.items():
@@ -64,6 +67,8 @@ def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, Or
             level="warning",
             step=name,
         )
+    for name in states.empty:
+        steps.services.note_reconciled(steps.deployment.target(name))
     return states.alive
 
 

@@ -19,7 +19,7 @@ from orchestrator.app.steps.settling import check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import digest
 from orchestrator.domain.events.events import RunStarted
-from orchestrator.errors import Busy, OrchestratorError, worst
+from orchestrator.errors import Busy, OrchestratorError, StoreUnavailable, worst
 
 
 def run(
@@ -66,7 +66,9 @@ def run(
         _check_takeover(services, deployment, options)
         session.take_claim(wait=options.wait, takeover=options.takeover)
         with session.alive(), _working_directories(session, wait=options.wait):
-            replay_spool(services, deployment)
+            _check_updates_only(services, request)
+            if not services.gone_back():  # else what waits is of entries that the store has lost
+                replay_spool(services, deployment)
             _note_changed_secrets(services, deployment)
             with _handing_back(session):
                 work(StepRunner(session, request), selected)
@@ -75,6 +77,19 @@ def run(
     except OrchestratorError as exc:
         error = exc
     return finish_run(session, request, error, started=started)
+
+
+def _check_updates_only(services: Services, request: RunRequest) -> None:
+    """
+    StoreUnavailable where the store has gone back and more is asked for than to bring records up to
+    date.
+    """
+    if services.gone_back() and request.needs_approval:
+        raise StoreUnavailable(
+            "the operation store has gone back: until it is accepted, records are only brought up "
+            "to date",
+            hint=f"first `{request.verb}` without these options",
+        )
 
 
 def _report_start(session: Session, request: RunRequest, selected: Sequence[str]) -> None:

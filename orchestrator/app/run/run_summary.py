@@ -23,6 +23,7 @@ from orchestrator.domain.record.run_record import NextCommand, RunRecord, StepRu
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict
 from orchestrator.domain.record.verdicts import is_partly_applied, verdict_of
 from orchestrator.domain.recovery.advice import advise
+from orchestrator.domain.recovery.command_line import accept_restored_command
 from orchestrator.domain.recovery.next_commands import (
     EndedCommand,
     StepAdvice,
@@ -289,6 +290,10 @@ def _next(
     The exact commands that help, most useful first; none where all went well.
     """
     rows = session.run.steps
+    if session.services.gone_back() and not isinstance(error, StoreUnavailable):
+        place = (session.deployment.blueprint, session.deployment.environment)
+        why = "believe the store, once all that moved since is reconciled"
+        return (NextCommand(command=accept_restored_command(*place), why=why),)
     open_ends = (StepStatus.ERROR, StepStatus.PENDING, StepStatus.RUNNING)
     unfinished = [row.step for row in rows if row.status in open_ends or row.in_doubt]
     if not unfinished:

@@ -110,7 +110,8 @@ class RunRecord(RecordModel):
     """
     ``run.json``: one invocation that may mutate. Finished runs are never edited.
 
-    ``deployment`` is the digest of the stored deployment of an applying run. ``orphaned`` are,
+    ``deployment`` is the digest of the stored deployment of an applying run, ``store`` the URL of
+    the operation store with its records, None with older versions. ``orphaned`` are,
     after a destroy, the targets that are alive and no longer in the blueprint. ``request_token`` is
     what the caller named the request: the same one is carried out once.
     """
@@ -130,6 +131,7 @@ class RunRecord(RecordModel):
     engine: EngineRef | None = None
     skipped_preflight: str | None = None
     deployment: Word | None = None
+    store: Word | None = None
     started_at: datetime
     ended_at: datetime | None = None
     exit_code: int | None = None

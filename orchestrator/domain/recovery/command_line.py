@@ -48,6 +48,16 @@ def command_line(blueprint: BlueprintAddress, verb: str, *options: str) -> str:
     return shlex.join([*words, *options])
 
 
+def accept_restored_command(blueprint: str = "", environment: str = "") -> str:
+    """
+    The command that believes a store that has gone back, with a placeholder for the reason: the
+    store of a blueprint in an environment, else the project's own.
+    """
+    named = [*(("--blueprint", blueprint) if blueprint else ())]
+    named += ("-e", environment) if environment not in ("", "default") else ()
+    return shlex.join(("orchestrator", "store", "accept-restored", *named, "REASON"))
+
+
 class RecordedBlueprint(Struct, frozen=True):
     """
     The blueprint of a target as the target's name, or its record, tells it.
