@@ -53,9 +53,10 @@ class Services(Struct, frozen=True):
 
     ``is_shared`` tells that the operation store is one for several machines: then they see what a
     run left here. ``work`` is where the targets' working directories are. ``key`` is the project's
-    secret for keyed digests; ``gone_back`` says which records are older than this machine has seen
-    them, and ``note_reconciled`` takes down which of them are up to date again; ``environ`` what engines are given; ``stored_blobs`` the digests,
-    by name, of blobs that this process knows to be in the store.
+    secret for keyed digests. ``gone_back`` says which records are older than this machine has seen
+    them, ``note_reconciled`` takes down which of them are up to date again. ``environ`` is what
+    engines are given; ``stored_blobs`` the digests, by name, of blobs that this process knows to be
+    in the store.
     """
 
     store: OperationStore

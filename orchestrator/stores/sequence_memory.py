@@ -166,10 +166,7 @@ class SequenceMemory:
         Write the file. What runs told is in it from now on: none of them is read again.
         """
         told = (trace.run_id for trace in self._traces or ())
-        targets = {
-            target: dict(changed_fields(item))
-            for target, item in sorted(entries.items())
-        }
+        targets = {target: dict(changed_fields(item)) for target, item in sorted(entries.items())}
         document = {
             "schema": _SCHEMA,
             "store": self._url,
@@ -400,9 +397,7 @@ class WatchedStore:
         if seen is None or seen == self._identity():
             return
         now = self._identity() or "one that nobody has used"
-        self._note_gone_back(
-            None, f"this machine saw the store of run {seen}, and this is {now}"
-        )
+        self._note_gone_back(None, f"this machine saw the store of run {seen}, and this is {now}")
 
     def _check(self, records: Mapping[Target, OperationRecord | None]) -> None:
         seen = self._memory.seen()

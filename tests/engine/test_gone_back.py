@@ -99,7 +99,11 @@ def test_a_restored_store_is_brought_up_to_date_before_it_is_believed(project: P
     accepted = accept()
 
     named = [
-        {step for step in ("one", "two", "new") if f"b/default/{step}" in end.err.split("error:")[1]}
+        {
+            step
+            for step in ("one", "two", "new")
+            if f"b/default/{step}" in end.err.split("error:")[1]
+        }
         for end in refused
     ]
     assert [end.code for end in refused] == [4, 4, 4], refused

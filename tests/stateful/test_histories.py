@@ -102,10 +102,6 @@ class History:
         self.there = there
         self.world = World(there)
         self.store = FailingStore(there.store)
-        memory = SequenceMemory(there.place / "seen", "memory:")
-        place = StorePlacement(StoreLocation(url="memory:"), lambda *_: ())
-        watched = WatchedStore(self.store, memory, place, lambda _: None)
-        there.services = replace(there.services, store=watched)
         self.store_backup: dict[str, Any] | None = None
         self.backups: dict[str, Backup] = {}
         self.done: list[str] = []
@@ -126,7 +122,22 @@ class History:
         else:
             self._happen(act.happens, act.step, root)
 
+    def _open_store(self) -> None:
+        """
+        Open the store as a new process does.
+        """
+        memory = SequenceMemory(self.there.place / "seen", "memory:")
+        place = StorePlacement(StoreLocation(url="memory:"), lambda *_: ())
+        watched = WatchedStore(self.store, memory, place, lambda _: None)
+        self.there.services = replace(
+            self.there.services,
+            store=watched,
+            gone_back=watched.gone_back,
+            note_reconciled=watched.note_reconciled,
+        )
+
     def _run(self, act: Act, root: FakeRoot) -> None:
+        self._open_store()
         address = f"fake_object.{act.step}"
         root.faults = {address: act.fault} if act.fault is not None else {}
         root.unreadable_after_apply = act.meanwhile == "the backend goes away"
@@ -140,7 +151,8 @@ class History:
 
     def _run_on_an_old_store(self, act: Act, root: FakeRoot) -> None:
         """
-        A command finds the store as it was: where anything was recorded since, nothing happens.
+        A command finds the store as it was: where anything was recorded since, no object is made,
+        changed or deleted.
         """
         newest, clouds = self.store.copy(), self._clouds()
         if self.store_backup is not None:

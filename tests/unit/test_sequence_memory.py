@@ -173,7 +173,9 @@ def reconcile(machine: Machine, *, to: int = 0) -> None:
     What a run that reconciles does: claim, entry, note.
     """
     store = machine.open()
-    assert store.take_claim(claim("reconciling").model_copy(update={"command": "reconcile"})) is None
+    assert (
+        store.take_claim(claim("reconciling").model_copy(update={"command": "reconcile"})) is None
+    )
     if to:
         store.append(entry(sequence=to, entry_id=f"reconciled-{to}"))
     store.note_reconciled(NETWORK)

@@ -381,7 +381,9 @@ def accept_restored(
     given_up = [name for name in lost if name in named and named[name] is None]
     for name in lost:
         if name not in given_up:
-            raise Refused("not_lost", f"{name}: its record is not missing here", hint="leave it out")
+            raise Refused(
+                "not_lost", f"{name}: its record is not missing here", hint="leave it out"
+            )
     remaining = [target for target in left if str(target) not in given_up]
     if remaining:
         commands = "; ".join(f"`{_update_command(target, left[target])}`" for target in remaining)
