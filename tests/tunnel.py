@@ -5,10 +5,13 @@ A proxy through which a program reaches servers of this machine by the names of 
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from threading import Thread
+
+from tests.certificates import Certified
 
 
 @contextmanager
@@ -33,6 +36,34 @@ def tunnel_to(port: int) -> Iterator[str]:
     with Server(("127.0.0.1", 0), Handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+@contextmanager
+def tls_before(url: str, tls: Certified) -> Iterator[int]:
+    """
+    The port of a server that speaks TLS, with the certificate, before one that does not.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tls.certificate, tls.key)
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            with (
+                suppress(OSError),
+                context.wrap_socket(self.connection, server_side=True) as inner,
+                socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))) as server,
+            ):
+                Thread(target=_pump, args=(inner, server), daemon=True).start()
+                _pump(server, inner)
+
+    class Server(ThreadingTCPServer):
+        daemon_threads = True
+        block_on_close = False
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_address[1]
         server.shutdown()
 
 

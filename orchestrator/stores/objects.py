@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from obstore import PutResult
     from obstore.store import ObjectStore
 
+    from orchestrator.stores.google_client import ClientWithKey
+
 _LAYOUT = "1"
 #: What says that writers raced here. A later layout writes something else there: nobody who knows
 #: only this one gets past it.
@@ -79,7 +81,12 @@ class ObjectsStore:
     """
 
     def __init__(
-        self, client: ObjectStore, *, url: str, project: str, now: Callable[[], datetime]
+        self,
+        client: ObjectStore | ClientWithKey,
+        *,
+        url: str,
+        project: str,
+        now: Callable[[], datetime],
     ) -> None:
         self._client = client
         self._url = url
@@ -437,7 +444,7 @@ class ObjectsStore:
             external = re.search(r"External \w+ credential provider: ", str(exc))
             if external is not None:
                 why = str(exc)[external.end() :].removeprefix("StoreUnavailable: ")
-                why = why.strip().splitlines()[0][:300]
+                why = " ".join(why.partition("Debug source:")[0].split())[:300]
                 raise StoreUnavailable(
                     f"{self._url}: no credentials: {why}",
                     hint="log in again, or look at the profile, role or token that they come from",

@@ -5,6 +5,7 @@ what order, and again when one expires.
 
 from __future__ import annotations
 
+import base64
 import json
 import ssl
 import threading
@@ -17,6 +18,12 @@ from typing import Any
 from urllib.parse import parse_qs
 
 import pytest
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.serialization import pkcs12
+from cryptography.x509.oid import NameOID
 from obstore.store import AzureStore
 
 from orchestrator.errors import Invalid, StoreUnavailable
@@ -54,6 +61,19 @@ class Clouds:
             self.asked.append(f"impersonate {account} as {bearer}")
             told = {"accessToken": f"of-{account}-{number}", "expireTime": f"{soon:%FT%TZ}"}
             return 200, json.dumps(told)
+        if name == "/v1/token":
+            self.asked.append(f"exchange {form['subject_token'][0]}")
+            told = {"access_token": f"of-google-{number}", "token_type": "Bearer"}
+            kind = "urn:ietf:params:oauth:token-type:access_token"
+            told |= {"issued_token_type": kind}
+            return 200, json.dumps({**told, "expires_in": self.seconds})
+        if name == "/token":
+            self.asked.append(f"renew {form['refresh_token'][0]}")
+            told = {"access_token": f"of-person-{number}", "token_type": "Bearer"}
+            return 200, json.dumps({**told, "expires_in": self.seconds})
+        if name == "/pipeline":
+            self.asked.append(f"pipeline {query} as {bearer}")
+            return 200, json.dumps({"oidcToken": f"pipeline-{number}"})
         if name == "/job":
             self.asked.append(f"job {parse_qs(query)['audience'][0]} as {bearer}")
             return 200, json.dumps({"value": f"job-{number}"})
@@ -117,15 +137,17 @@ def google(clouds: Clouds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
     """
     The same under the names of Google's servers.
     """
-    tls = certified(tmp_path, "iamcredentials.googleapis.com")
+    tls = certified(
+        tmp_path, *(f"{name}.googleapis.com" for name in ("iamcredentials", "sts", "oauth2"))
+    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(tls.certificate, tls.key)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
             bearer = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
-            status, text = clouds.answer(self.path, {}, bearer)
+            status, text = clouds.answer(self.path, parse_qs(body), bearer)
             self.send_response(status)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
@@ -201,6 +223,71 @@ def test_a_short_token_is_asked_for_again(google: Clouds) -> None:
     assert [line.split()[0] for line in google.asked] == ["impersonate", "object"] * 2
 
 
+@pytest.mark.parametrize(
+    ("config", "environ"),
+    [
+        ({"credentials": "{file}"}, {}),
+        ({}, {"GOOGLE_CREDENTIALS": "{text}"}),
+        ({}, {"GOOGLE_APPLICATION_CREDENTIALS": "{file}"}),
+        ({"kms_encryption_key": "projects/p/k"}, {"GOOGLE_APPLICATION_CREDENTIALS": "{file}"}),
+    ],
+)
+def test_what_a_pipeline_has_signed_is_exchanged(
+    google: Clouds, tmp_path: Path, config: dict[str, str], environ: dict[str, str]
+) -> None:
+    """
+    Workload identity federation, as CI services set it up: a file or its text says what is
+    exchanged, and the token that comes of it reads.
+    """
+    (tmp_path / "signed").write_text("signed-by-the-pipeline")
+    text = json.dumps(
+        {
+            "type": "external_account",
+            "audience": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p",
+            "subject_token_type": "urn:ietf:params:oauth:token-type:jwt",
+            "token_url": "https://sts.googleapis.com/v1/token",
+            "credential_source": {"file": str(tmp_path / "signed")},
+        }
+    )
+    (tmp_path / "credentials.json").write_text(text)
+    known = {"{file}": str(tmp_path / "credentials.json"), "{text}": text}
+    config = {name: known.get(value, value) for name, value in config.items()}
+    environ = {name: known[value] for name, value in environ.items()}
+
+    read("gs://acme/x", {**config, "storage_custom_endpoint": google.url}, environ)
+
+    asked = "exchange signed-by-the-pipeline"
+    assert google.asked == [asked, "object as of-google-1", "object as of-google-1"]
+
+
+def test_a_person_and_a_key_are_read_as_they_are_named(google: Clouds, tmp_path: Path) -> None:
+    """
+    What a person has logged in as is renewed at the place that it names; the key of a service
+    account signs by itself, and nobody is asked.
+    """
+    person = {"type": "authorized_user", "client_id": "c", "client_secret": "s"}
+    person |= {"refresh_token": "mine", "token_uri": "https://oauth2.googleapis.com/token"}
+    private = rsa.generate_private_key(65537, 2048).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    robot = {"type": "service_account", "client_email": "robot@acme", "private_key_id": "1"}
+    robot |= {"private_key": private.decode(), "token_uri": "https://oauth2.googleapis.com/token"}
+    (tmp_path / "robot.json").write_text(json.dumps(robot))
+    place = {"storage_custom_endpoint": google.url}
+
+    read("gs://acme/x", {**place, "credentials": json.dumps(person)}, {})
+    read("gs://acme/x", {**place, "credentials": str(tmp_path / "robot.json")}, {})
+
+    renewed, *reads = google.asked
+    assert renewed == "renew mine"
+    assert reads[:2] == ["object as of-person-1"] * 2
+    for line in reads[2:]:
+        _, claims, _ = line.removeprefix("object as ").split(".")
+        assert json.loads(_decoded(claims))["iss"] == "robot@acme"
+
+
 AZURE = {"storage_account_name": "acme", "container_name": "c"}
 WHO = {"tenant_id": "t", "client_id": "app"}
 
@@ -232,6 +319,15 @@ WHO = {"tenant_id": "t", "client_id": "app"}
                 "ACTIONS_ID_TOKEN_REQUEST_TOKEN": "runner",
             },
             ["job api://AzureADTokenExchange as runner", "token of t/app for job-1", "azure-2"],
+        ),
+        (
+            WHO | {"use_oidc": True, "ado_pipeline_service_connection_id": "c1"},
+            {"SYSTEM_OIDCREQUESTURI": "{url}/pipeline", "SYSTEM_ACCESSTOKEN": "agent"},
+            [
+                "pipeline api-version=7.1&serviceConnectionId=c1 as agent",
+                "token of t/app for pipeline-1",
+                "azure-2",
+            ],
         ),
         (
             {"use_aks_workload_identity": True},
@@ -298,12 +394,120 @@ def test_azure_is_reached_as_the_backend_reaches_it(
     assert clouds.asked == [*asked[:-1], *[f"object as {asked[-1]}"] * 2]
 
 
+class Application:
+    """
+    An application of Azure that proves itself by a certificate, in a bundle with its key.
+    """
+
+    def __init__(self, password: str) -> None:
+        key = rsa.generate_private_key(65537, 2048)
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "app")])
+        self.certificate = (
+            x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+            .not_valid_before(datetime.now(UTC) - timedelta(days=1))
+            .not_valid_after(datetime.now(UTC) + timedelta(days=1))
+            .sign(key, hashes.SHA256())
+        )
+        encryption: serialization.KeySerializationEncryption = serialization.NoEncryption()
+        if password:
+            encryption = serialization.BestAvailableEncryption(password.encode())
+        self.bundle = pkcs12.serialize_key_and_certificates(
+            b"app", key, self.certificate, None, encryption
+        )
+
+    def claims(self, assertion: str) -> dict[str, Any]:
+        """
+        What an assertion claims, if it is signed by the key of the certificate that it names.
+        """
+        header, claims, signature = assertion.split(".")
+        named = json.loads(_decoded(header))
+        assert _decoded(named["x5t#S256"]) == self.certificate.fingerprint(hashes.SHA256())
+        key = self.certificate.public_key()
+        assert isinstance(key, rsa.RSAPublicKey)
+        pss = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH)
+        try:
+            key.verify(_decoded(signature), f"{header}.{claims}".encode(), pss, hashes.SHA256())
+        except InvalidSignature:
+            pytest.fail("signed by another key")
+        told: dict[str, Any] = json.loads(_decoded(claims))
+        return told
+
+
+def _decoded(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+@pytest.mark.parametrize("password", ["", "pass word"])
+@pytest.mark.parametrize("way", ["file", "text", "environment"])
+def test_an_application_is_known_by_its_certificate(
+    clouds: Clouds, tmp_path: Path, way: str, password: str
+) -> None:
+    """
+    It signs an assertion for the place where tokens are given, good for minutes, and goes before a
+    secret, as in the backend.
+    """
+    application = Application(password)
+    (tmp_path / "app.pfx").write_bytes(application.bundle)
+    values = {"client_certificate_password": password}
+    if way == "text":
+        values["client_certificate"] = base64.b64encode(application.bundle).decode()
+    else:
+        values["client_certificate_path"] = str(tmp_path / "app.pfx")
+    config: dict[str, Any] = {
+        **AZURE,
+        **WHO,
+        "client_secret": "s",
+        "endpoint": f"{clouds.url}/acme",
+    }
+    environ = {"AZURE_AUTHORITY_HOST": clouds.url}
+    if way == "environment":
+        environ |= {f"ARM_{name.upper()}": value for name, value in values.items()}
+    else:
+        config |= values
+
+    read("az://c/x", config, environ)
+
+    asked, *reads = clouds.asked
+    who, _, assertion = asked.partition(" for ")
+    claims = application.claims(assertion)
+    assert (who, reads) == ("token of t/app", ["object as azure-1"] * 2)
+    assert claims["aud"] == f"{clouds.url}/t/oauth2/v2.0/token"
+    assert (claims["iss"], claims["sub"]) == ("app", "app")
+    assert 0 < claims["exp"] - datetime.now(UTC).timestamp() <= 600
+
+
+def test_a_certificate_that_cannot_be_read_is_told(clouds: Clouds, tmp_path: Path) -> None:
+    """
+    With another password nothing is asked, and what is wrong is said.
+    """
+    (tmp_path / "app.pfx").write_bytes(Application("right").bundle)
+    config = {**AZURE, **WHO, "client_certificate_path": str(tmp_path / "app.pfx")}
+    environ = {"ARM_CLIENT_CERTIFICATE_PASSWORD": "wrong", "AZURE_AUTHORITY_HOST": clouds.url}
+
+    with pytest.raises(StoreUnavailable, match=r"no credentials: client certificate of azurerm"):
+        read("az://c/x", {**config, "endpoint": clouds.url}, environ)
+
+    assert clouds.asked == []
+
+
 @pytest.mark.parametrize(
     ("url", "config", "said"),
     [
-        ("az://c/x", {**AZURE, "client_certificate_path": "/x.pfx"}, "a client certificate"),
+        ("az://c/x", {**AZURE, "client_certificate_path": "/x.pfx"}, "/x.pfx: No such file"),
+        ("az://c/x", {**AZURE, "client_certificate": "?"}, "client_certificate: no base64"),
         ("az://c/x", {**AZURE, "environment": "moon"}, "environment 'moon'"),
-        ("gs://c/x", {"encryption_key": "a2V5"}, "encryption_key"),
+        ("az://c/x", {**AZURE, "metadata_host": "moon"}, "metadata_host is not supported"),
+        ("az://c/x", {**AZURE, "lookup_blob_endpoint": True}, "lookup_blob_endpoint is not"),
+        ("az://c/x", {**AZURE, "customer_provided_key": "a2V5"}, "customer_provided_key is not"),
+        ("az://c/x", {**AZURE, "encryption_scope": "s"}, "encryption_scope is not supported"),
+        (
+            "s3://c/x",
+            {"profile": "p", "endpoints": {"sso": "x"}},
+            "AWS_ENDPOINT_URL_SSO|sso is not",
+        ),
+        ("s3://c/x", {"shared_config_files": ["a", "b"]}, "more than one of shared_config_files"),
+        ("gs://c/x", {"encryption_key": "a2V5"}, "encryption_key: not 32 bytes"),
+        ("gs://c/x", {"credentials": "/nowhere"}, "neither a file nor JSON"),
         ("s3://c/x", {"custom_ca_bundle": "/nowhere"}, "/nowhere: No such file"),
         ("az://c/x", {**AZURE, "client_secret_file_path": "/nowhere"}, "/nowhere: No such file"),
     ],

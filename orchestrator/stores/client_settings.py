@@ -1,0 +1,159 @@
+"""
+What clients of all clouds have in common: how they reach a server, and how they ask for tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from orchestrator.domain.text import Json
+from orchestrator.errors import Invalid, Problem, StoreUnavailable
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+
+#: Seconds: one request, all tries of one request together.
+TIMEOUT = 10
+_RETRIES = 30
+
+
+def client_options(
+    endpoint: str, settings: Mapping[str, Any], environ: Mapping[str, str]
+) -> ClientConfig:
+    """
+    How a client of ``endpoint`` connects: authorities, proxies, patience.
+    """
+    options: ClientConfig = {
+        "timeout": f"{TIMEOUT}s",
+        "allow_http": endpoint.startswith("http://"),
+    }
+    if bundle := certificates(settings, environ):
+        options["root_certificate"] = read_setting(bundle, "custom_ca_bundle")
+    if flag(settings.get("insecure")):
+        options["allow_invalid_certificates"] = True
+    if proxy := proxies(settings).get("http" if options["allow_http"] else "https"):
+        options["proxy_url"] = proxy
+        options["proxy_excludes"] = str(settings.get("no_proxy") or "")
+    return options
+
+
+def opener(
+    endpoint: str, settings: Mapping[str, Any], environ: Mapping[str, str]
+) -> urllib.request.OpenerDirector:
+    """
+    An opener that makes requests of ``endpoint`` under the same conditions as the client.
+    """
+    context = ssl.create_default_context()
+    if bundle := certificates(settings, environ):
+        context.load_verify_locations(bundle)
+    if flag(settings.get("insecure")):
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=context)]
+    if named := proxies(settings):
+        host = urlsplit(endpoint).hostname or ""
+        handlers.append(urllib.request.ProxyHandler({} if _excluded(host, settings) else named))
+    return urllib.request.build_opener(*handlers)
+
+
+def _excluded(host: str, settings: Mapping[str, Any]) -> bool:
+    """
+    Whether a host is one that ``no_proxy`` names, itself or by the end of its name.
+    """
+    names = str(settings.get("no_proxy") or "").replace(" ", "").split(",")
+    ends = [name.removeprefix("*").lstrip(".") for name in names if name]
+    return any(not end or host == end or host.endswith(f".{end}") for end in ends)
+
+
+def proxies(settings: Mapping[str, Any]) -> dict[str, str]:
+    """
+    The proxies that a backend block names, by scheme. Those of the environment are found by every
+    client itself.
+    """
+    named = {scheme: settings.get(f"{scheme}_proxy") for scheme in ("http", "https")}
+    return {scheme: str(url) for scheme, url in named.items() if url}
+
+
+def certificates(settings: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
+    """
+    The file with further certificate authorities that Terraform trusts.
+    """
+    file = settings.get("custom_ca_bundle") or environ.get("AWS_CA_BUNDLE")
+    trusted = environ.get("SSL_CERT_FILE")
+    if not file and trusted and Path(trusted).is_file():  # Go ignores one that does not exist
+        file = trusted
+    return str(file) if file else None
+
+
+def retries() -> RetryConfig:
+    """
+    How long a client tries again.
+    """
+    return {"max_retries": 8, "retry_timeout": timedelta(seconds=_RETRIES)}
+
+
+def read_setting(file: str, setting: str) -> bytes:
+    """
+    The bytes of the file that a setting names; Invalid where it cannot be read.
+    """
+    try:
+        return Path(file).expanduser().read_bytes()
+    except OSError as exc:
+        raise Invalid([Problem(f"operations: {setting} {file}: {exc.strerror}")]) from exc
+
+
+def path_or_contents(value: str, setting: str) -> str:
+    """
+    The text of a setting that may be given as a file, too, as Terraform reads it.
+    """
+    try:
+        is_file = Path(value).expanduser().is_file()
+    except OSError:  # too long for a name
+        is_file = False
+    return read_setting(value, setting).decode() if is_file else value
+
+
+def flag(value: Json) -> bool:
+    """
+    Whether a setting of the block, a URL or the environment is on.
+    """
+    return value is True or str(value).lower() in ("true", "1")
+
+
+def unsupported(backend: str, setting: str, hint: str | None = None) -> Invalid:
+    """
+    The error for a setting without which records would be elsewhere, or open to others.
+    """
+    named = "name the operations store with credentials of its own: operations.url"
+    message = f"operations in {backend}: {setting} is not supported there"
+    return Invalid([Problem(message, hint=hint or named)])
+
+
+def ask(url: str, body: bytes | None, headers: Mapping[str, str]) -> dict[str, Any]:
+    """
+    The JSON of an answer; StoreUnavailable with the server's message where it refuses.
+    """
+    place = url.partition("?")[0]
+    for tries_left in (2, 1, 0):
+        try:
+            request = urllib.request.Request(url, body, dict(headers))
+            with urllib.request.build_opener().open(request, timeout=TIMEOUT) as answer:
+                data: dict[str, Any] = json.loads(answer.read())
+                return data
+        except urllib.error.HTTPError as exc:
+            text = " ".join(exc.read().decode("utf-8", "replace").split())[:300]
+            if exc.code < 500 or not tries_left:
+                raise StoreUnavailable(f"{place}: {exc.code}: {text}") from exc
+        except OSError as exc:
+            if not tries_left:
+                raise StoreUnavailable(f"{place}: {exc}") from exc
+        time.sleep(1)
+    raise AssertionError("the last try returns or raises")
