@@ -65,7 +65,7 @@ def open_read_context(
     from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.engine.process.identity import SystemProcesses
     from orchestrator.stores.project_store import changed_secrets
-    from orchestrator.stores.spool import DirectorySpool
+    from orchestrator.stores.runs import DirectorySpool
 
     with open_store(project, location) as store:
         yield ReadContext(
@@ -98,7 +98,7 @@ def open_services(
     What a command works with that runs an engine and, with ``records``, writes some. Invalid where
     the ``current_modules``, those of the project and not of a record, do not accept the engine.
     """
-    from orchestrator.app.redacting_sink import RedactingSink
+    from orchestrator.app.event_relay import RedactingSink
     from orchestrator.app.services import Services
     from orchestrator.checks import SystemChecks
     from orchestrator.domain.masking import Masker
@@ -110,7 +110,7 @@ def open_services(
     from orchestrator.loading.project import project_notes
     from orchestrator.rego import RegoRules
     from orchestrator.stores.project_key import project_key
-    from orchestrator.stores.spool import DirectorySpool
+    from orchestrator.stores.runs import DirectorySpool
 
     settings, own, clock = project.settings, project.own_dir, SystemClock()
     check_trusted(settings.trust, deployment)

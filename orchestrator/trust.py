@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.errors import Invalid, Location, Problem
-from orchestrator.regular_files import read_regular
+from orchestrator.local_files import read_regular
 
 VARIABLE = "ORCHESTRATOR_TRUST"
 

@@ -5,7 +5,7 @@ Engine messages on their way to the person and to the heartbeat.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from orchestrator.app.session import Session
 from orchestrator.domain.events.events import (
@@ -30,6 +30,11 @@ from orchestrator.domain.events.events import (
 from orchestrator.domain.events.journal import MUTATIONS
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import InFlight
+from orchestrator.domain.redaction import redacted
+
+if TYPE_CHECKING:
+    from orchestrator.domain.masking import Masker
+    from orchestrator.ports.system import Sink
 
 
 def relay(session: Session, step: str, marker: OperationRecord) -> Callable[[Message], None]:
@@ -92,3 +97,19 @@ def relay(session: Session, step: str, marker: OperationRecord) -> Callable[[Mes
         services.sink.emit(event)
 
     return observe
+
+
+# The last stop of an event before it is shown.
+
+
+class RedactingSink:
+    """
+    A sink that masks every event with what is known to be secret by then.
+    """
+
+    def __init__(self, sink: Sink, masker: Masker) -> None:
+        self._sink = sink
+        self._masker = masker
+
+    def emit(self, event: Event) -> None:
+        self._sink.emit(redacted(event, self._masker))

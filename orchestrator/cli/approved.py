@@ -45,7 +45,7 @@ def write_approval(path: Path, approval: Approval) -> None:
     Write an approval. Usage where that is not possible.
     """
     from orchestrator.errors import Usage
-    from orchestrator.regular_files import write_file
+    from orchestrator.local_files import write_file
 
     try:
         write_file(path, approval.to_json() + "\n")
@@ -58,7 +58,7 @@ def _read(path: Path) -> Approval:
 
     from orchestrator.domain.plan.approval import Approval
     from orchestrator.errors import Invalid, Problem
-    from orchestrator.regular_files import read_regular
+    from orchestrator.local_files import read_regular
 
     hint = "give the file that `orchestrator plan --out FILE` wrote"
     try:

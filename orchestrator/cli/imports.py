@@ -32,7 +32,7 @@ def import_command(call: RunCall, /, *, address: str, object_id: str) -> int:
     Example:
       orchestrator import web-service/staging/server aws_instance.this i-0a1b2c3d
     """
-    from orchestrator.app.commands.import_ import import_one
+    from orchestrator.app.commands.imports import import_one
     from orchestrator.app.run.request import ImportRequest, ImportSpec
     from orchestrator.errors import Usage
     from orchestrator.loading.inputs import InputPolicy
@@ -65,7 +65,7 @@ def adopt_command(call: RunCall, /, *, accept_changes: str | None) -> int:
     Example:
       orchestrator adopt web-service -e staging --step network
     """
-    from orchestrator.app.commands.adopt import adopt
+    from orchestrator.app.commands.imports import adopt
     from orchestrator.app.run.request import AdoptRequest
     from orchestrator.loading.inputs import InputPolicy
 

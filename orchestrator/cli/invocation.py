@@ -36,7 +36,7 @@ class Invocation(Struct, frozen=True):
         """
         The project that the tool was called in.
         """
-        from orchestrator.private_place import keep_private
+        from orchestrator.local_files import keep_private
         from orchestrator.project import project_context
         from orchestrator.system import warn
 

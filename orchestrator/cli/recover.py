@@ -41,7 +41,7 @@ def command(
     """
     from orchestrator import composition
     from orchestrator.app.commands.recover import recover
-    from orchestrator.app.inspection.listed_targets import select_targets
+    from orchestrator.app.inspection.read_context import select_targets
     from orchestrator.views.recovery import recovery_text
 
     project = invocation.project()

@@ -18,7 +18,7 @@ from msgspec import Struct
 from orchestrator.cli.streams import WatchedStream
 from orchestrator.domain.recovery.command_line import RecordedBlueprint, command_line
 from orchestrator.domain.text import without_workflow_commands
-from orchestrator.regular_files import write_file
+from orchestrator.local_files import write_file
 
 if TYPE_CHECKING:
     from orchestrator.domain.documents.gate import GateDocument

@@ -16,7 +16,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command, run_use
 from orchestrator.errors import Invalid
 
 if TYPE_CHECKING:
-    from orchestrator.app.inspection.run_lookup import PriorRun
+    from orchestrator.app.inspection.earlier_runs import PriorRun
     from orchestrator.app.run.request import ApplyRequest, RerunRequest
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment
@@ -81,7 +81,7 @@ def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
     """
     from orchestrator import composition
     from orchestrator.app.commands.rerun import promote
-    from orchestrator.app.inspection.run_lookup import store_of_run
+    from orchestrator.app.inspection.earlier_runs import store_of_run
     from orchestrator.engine.workdir.snapshot import read_archived
     from orchestrator.loading.reruns import promoted_deployment
     from orchestrator.loading.summary import load_summary, store_locations

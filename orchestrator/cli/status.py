@@ -68,9 +68,8 @@ def command(
       orchestrator status --all
     """
     from orchestrator import composition
-    from orchestrator.app.commands.status import status_of, status_of_all
-    from orchestrator.app.inspection.expectation import check_expectation
-    from orchestrator.app.inspection.listed_targets import select_targets
+    from orchestrator.app.commands.status import check_expectation, status_of, status_of_all
+    from orchestrator.app.inspection.read_context import select_targets
     from orchestrator.errors import Usage
     from orchestrator.loading.summary import all_summaries
     from orchestrator.project import BlueprintSelection
@@ -118,7 +117,7 @@ def _verify(
     """
     Look at the provider states behind a document; Refused where they speak against it.
     """
-    from orchestrator.app.run.gone_steps import verify_gone
+    from orchestrator.app.run.orphans import verify_gone
     from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy
 

@@ -209,7 +209,7 @@ def import_(
     from orchestrator import composition
     from orchestrator.app.commands.store import import_store
     from orchestrator.errors import Invalid, Location, Problem
-    from orchestrator.regular_files import read_regular
+    from orchestrator.local_files import read_regular
 
     try:
         text = read_regular(file, limit=_LARGEST_EXPORT).decode("utf-8", "replace")

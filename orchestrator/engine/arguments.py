@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, assert_never
 
 from orchestrator.domain.engine_commands import TAKE_VARIABLES, verb_of
-from orchestrator.engine.versions import satisfies
+from orchestrator.engine.program import satisfies
 from orchestrator.ports.engine import (
     Apply,
     EngineInfo,

@@ -16,16 +16,23 @@ from typing import Literal
 
 from orchestrator.domain.blueprint.blueprint import Deployment, EngineRequirement
 from orchestrator.domain.record.record import EngineRef, OperationRecord
-from orchestrator.engine.plugin_cache import plugin_cache
 from orchestrator.engine.process import embedded
-from orchestrator.engine.program import KINDS, NO_ENGINE, Kind, ask, fingerprint, version_file
+from orchestrator.engine.process.environment import plugin_cache
+from orchestrator.engine.program import (
+    KINDS,
+    NO_ENGINE,
+    Kind,
+    ask,
+    check_accepted,
+    fingerprint,
+    version_file,
+)
 from orchestrator.engine.terraform import TerraformEngine
-from orchestrator.engine.versions import check_accepted
 from orchestrator.errors import EngineFailed, Invalid, Problem
+from orchestrator.local_files import read_regular
 from orchestrator.ports.engine import EngineInfo
 from orchestrator.ports.store import OperationStore
 from orchestrator.project import ProjectContext
-from orchestrator.regular_files import read_regular
 
 Source = Literal["option", "blueprint", "record", "path", "embedded"]
 Which = Callable[[str], str | None]

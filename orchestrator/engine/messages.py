@@ -8,7 +8,8 @@ Addresses, actions and ids are never touched: they are what records are compared
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,8 +31,163 @@ from orchestrator.domain.events.events import (
     ResourceDrift,
 )
 from orchestrator.domain.record.objects import Action
-from orchestrator.domain.record.record import Diagnostic
-from orchestrator.engine.diagnostics import named
+from orchestrator.domain.record.record import CRASHED, Diagnostic
+from orchestrator.domain.record.state_lock import StateLock
+
+# Diagnostics that the engine prints as plain text, and what a lock diagnostic says of the holder.
+
+
+_HEAD = re.compile(r"(Error|Warning): (.*)")
+_PLACE = re.compile(r"  on (.+) line (\d+)")
+_WITH = re.compile(r"  with (\S.*),$")
+_CODE = re.compile(r"\s+\d+: ")
+_PREFACE = re.compile(r"(Terraform|OpenTofu) encountered problems during initialisation")
+_FRAME = re.compile(r"[╷│╵] ?")
+_LOCKED = "Error acquiring the state lock"
+_POSTGRES = re.compile(r"workspace is already locked|already locked for workspace", re.I)
+_HTTP = re.compile(r"HTTP remote state already locked: ID=(\S+)")
+#: How backends say that somebody holds the lock where they cannot tell who: conflicting writes.
+_HELD = re.compile(
+    r"already locked|locked by|temporarily unavailable|\b(?:409|412|423)\b|precondition"
+    r"|ConditionalCheckFailed|conditionNotMet|LeaseAlreadyPresent",
+    re.I,
+)
+_LOCK_FIELD = re.compile(r"^\s*(ID|Operation|Who|Created|Path):[ \t]*(\S.*)$", re.MULTILINE)
+
+_CRASH = re.compile(r"^!+ (TERRAFORM|OPENTOFU) CRASH !+$", re.MULTILINE)
+_PANIC = re.compile(r"^(?:panic|fatal error|runtime): .*", re.MULTILINE)
+_STACK = re.compile(r"^(?:goroutine \d+ |\[signal )", re.MULTILINE)
+_CRASH_LINES = 5
+
+
+def parse_crash(text: str, *, certain: bool = False) -> Diagnostic | None:
+    """
+    The cause of an engine's own crash on its stderr, without banner and stack; None where there is
+    none. The engine prints no diagnostic for it. Where it is ``certain`` that it crashed, what it
+    said is the cause, whatever it looks like.
+
+    >>> parse_crash("panic: boom\\n\\ngoroutine 1 [running]:\\n").summary
+    'the engine crashed: panic: boom'
+    """
+    banners = list(_CRASH.finditer(text))
+    panic = _PANIC.search(text)
+    if not banners and panic is None and not certain:
+        return None
+    start = banners[-1].end() if banners else panic.start() if panic else 0
+    cause = _STACK.split(text[start:], maxsplit=1)[0]
+    lines = [line.strip() for line in cause.splitlines() if line.strip()][:_CRASH_LINES]
+    first = lines[0] if lines else "it says no reason"
+    return Diagnostic(severity="error", summary=f"{CRASHED}: {first}", detail="\n".join(lines[1:]))
+
+
+#: What OpenTofu says of a state (or a plan) that it has no key for, wherever that happens: often as
+#: the reason why it could not lock the state.
+_SEALED = re.compile(
+    r"state file is encrypted and can not be read|decryption failed for all provided methods", re.I
+)
+_CLEAR = re.compile(r"unencrypted payload without unencrypted method", re.I)
+UNDECRYPTED = "the state cannot be decrypted"
+
+
+def named(diagnostic: Diagnostic) -> Diagnostic:
+    """
+    The diagnostic under the name of its cause, where the engine's own summary hides that.
+
+    >>> text = "Error message: state file is encrypted and can not be read"
+    >>> named(Diagnostic(severity="error", summary=_LOCKED, detail=text)).summary
+    'the state cannot be decrypted'
+    """
+    # What follows the first paragraph explains locks, and how to do without.
+    text = f"{diagnostic.summary}\n{diagnostic.detail}".strip().split("\n\n")[0]
+    words = " ".join(text.split())
+    if diagnostic.severity == "error" and _SEALED.search(words):
+        return diagnostic.model_copy(update={"summary": UNDECRYPTED, "detail": text})
+    if diagnostic.severity == "error" and _CLEAR.search(words):
+        summary = f"{UNDECRYPTED}: it is stored in clear, which its encryption does not allow"
+        return diagnostic.model_copy(update={"summary": summary, "detail": text})
+    return diagnostic
+
+
+def parse_text(text: str) -> tuple[Diagnostic, ...]:
+    """
+    The diagnostics in plain engine output, with or without their frames, in order.
+
+    >>> parse_text("Error: No such thing\\n\\n  on main.tf line 3, in output:\\n\\nReally.\\n")
+    (Diagnostic(severity='error', summary='No such thing', detail='Really.', ..., at='main.tf:3'),)
+    """
+    diagnostics: list[Diagnostic] = []
+    head: re.Match[str] | None = None
+    body: list[str] = []
+    blank = True  # a head follows an empty line: elsewhere "Error: " is part of a detail
+    for raw in text.splitlines():
+        line = _FRAME.sub("", raw, count=1).rstrip() if raw[:1] in "╷│╵" else raw.rstrip()
+        match = _HEAD.fullmatch(line) if blank else None
+        blank = not line
+        if match is None:
+            body.append(line)
+            continue
+        if head is not None:
+            diagnostics.append(_diagnostic(head, body))
+        head, body = match, []
+    if head is not None:
+        diagnostics.append(_diagnostic(head, body))
+    specific = [item for item in diagnostics if not _PREFACE.match(item.summary)]
+    return tuple(specific or diagnostics)
+
+
+def lock_holder(diagnostics: Iterable[Diagnostic]) -> StateLock | None:
+    """
+    The lock that the diagnostics say is held by somebody else. None where it could not be had for
+    another reason: without permission, or with a damaged state, there is nobody to wait for.
+
+    PostgreSQL tells the asker's own id and name instead of the holder's, and so does the http
+    backend of older engines, which tells the holder's id apart: the asker's are left out.
+    """
+    for diagnostic in diagnostics:
+        if diagnostic.summary != _LOCKED:
+            continue
+        detail = " ".join(diagnostic.detail.split())
+        if _POSTGRES.search(detail):
+            raw_text = "PostgreSQL advisory lock: it ends with the session that holds it"
+            return StateLock(raw_text=raw_text)
+        fields = {key: text.strip() for key, text in _LOCK_FIELD.findall(diagnostic.detail)}
+        holder = _HTTP.search(detail)
+        if holder is not None and holder[1] != fields.get("ID"):
+            return StateLock(id=holder[1])
+        if not fields.get("ID") and not _HELD.search(detail):
+            continue
+        return StateLock(
+            id=fields.get("ID"),
+            who=fields.get("Who"),
+            operation=fields.get("Operation"),
+            created=fields.get("Created"),
+            raw_text=detail[:200] or _LOCKED,
+        )
+    return None
+
+
+def _diagnostic(head: re.Match[str], body: list[str]) -> Diagnostic:
+    address = place = None
+    wrapped = body.index("") if "" in body else len(body)  # long summaries are wrapped, too
+    detail: list[str] = []
+    for line in body[wrapped:]:
+        where = _PLACE.match(line)
+        if where and place is None:
+            place = f"{where[1]}:{where[2]}"
+        elif (owner := _WITH.match(line)) and address is None:
+            address = owner[1]
+        elif not (_CODE.match(line) and place and not any(detail)):
+            detail.append(line)
+    return named(
+        Diagnostic(
+            severity="error" if head[1] == "Error" else "warning",
+            summary=" ".join([head[2], *body[:wrapped]]),
+            detail="\n".join(detail).strip(),
+            address=address,
+            at=place,
+        )
+    )
+
 
 Mask = Callable[[str], str]
 

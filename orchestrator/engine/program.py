@@ -7,11 +7,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from orchestrator.errors import EngineFailed
+from orchestrator.domain.blueprint.blueprint import Constraint, Deployment
+from orchestrator.errors import EngineFailed, Invalid, Problem
+from orchestrator.ports.engine import EngineInfo
 
 Kind = Literal["terraform", "tofu"]
 
@@ -114,3 +116,136 @@ def fingerprint(file: Path) -> str | None:
     if not re.search(r"terraform|tofu", real.name):
         return None
     return f"{os.fspath(real)}:{stat.st_mtime_ns}:{stat.st_size}"
+
+
+# Version constraints as Terraform reads them, and the check of an engine against them.
+
+
+_VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
+_TERM = re.compile(r"\s*(=|!=|>=|<=|>|<|~>)?\s*(\S+)\s*")
+
+Numbers = tuple[int, ...]
+
+
+class BadConstraint(ValueError):
+    """
+    A constraint that Terraform would not accept either.
+    """
+
+
+def check_accepted(info_in: Callable[[Path], EngineInfo], deployment: Deployment) -> None:
+    """
+    Invalid, with all problems, where the blueprint or a module does not accept the engine;
+    ``info_in`` tells which one that is in a directory.
+    """
+    problems: dict[Problem, None] = {}
+    for step in deployment.steps_and_hooks().values():
+        info = info_in(Path(step.module.directory))
+        if step.module.read_for not in (None, info.kind):
+            message = (
+                f"module {step.module_ref} of step {step.name} has .tofu files, and was read as "
+                f"{step.module.read_for} reads it; the engine is {info.kind} {info.version}"
+            )
+            hint = f"say `engine: {{kind: {info.kind}}}` in the blueprint, or --engine {info.kind}"
+            problems[Problem(message, hint=hint)] = None
+        owner = f"module {step.module_ref} of step {step.name}"
+        wanted = [
+            (owner, constraint)
+            for constraint in step.module.required_versions
+            if not _is_over(info, constraint)
+        ]
+        if deployment.engine.version is not None:
+            wanted.insert(0, (f"blueprint {deployment.blueprint}", deployment.engine.version))
+        problems |= dict.fromkeys(check_versions(info, wanted))
+    if problems:
+        raise Invalid(list(problems))
+
+
+def _is_over(info: EngineInfo, constraint: Constraint) -> bool:
+    """
+    Whether the engine is too new to heed the constraint.
+    """
+    until = constraint.until if info.kind == "tofu" else None
+    return until is not None and satisfies(info.version, f">= {until}")
+
+
+def check_versions(
+    info: EngineInfo, constraints: Sequence[tuple[str, Constraint]]
+) -> list[Problem]:
+    """
+    What is wrong with running modules with this engine; ``constraints`` name their owners.
+    """
+    problems = []
+    for owner, constraint in constraints:
+        try:
+            fits = satisfies(info.version, constraint.text)
+        except BadConstraint as exc:
+            problems.append(
+                Problem(f"{owner}: version constraint {constraint.text!r}: {exc}", constraint.at)
+            )
+            continue
+        if not fits:
+            problems.append(
+                Problem(
+                    f"{owner} requires {info.kind} {constraint.text}; "
+                    f"the engine is {info.kind} {info.version} ({info.why})",
+                    constraint.at,
+                    hint="choose another engine with --engine PATH, or change the constraint",
+                )
+            )
+    return problems
+
+
+def satisfies(version: str, constraint: str) -> bool:
+    """
+    Whether the version fits the comma-separated constraint; BadConstraint where that is none.
+
+    A pre-release engine counts as the release it leads to, as in Terraform.
+
+    >>> satisfies("1.11.4", "~> 1.6, != 1.11.3"), satisfies("2.0.0", "~> 1.6")
+    (True, False)
+    """
+    have = _numbers(version, "the engine's version")
+    answers = [_fits(have, term) for term in constraint.split(",")]  # all of them are read
+    return all(answers)
+
+
+def _fits(have: Numbers, term: str) -> bool:
+    match = _TERM.fullmatch(term)
+    if match is None:
+        raise BadConstraint(f"{term.strip()!r} is no constraint")
+    operator, text = match[1] or "=", match[2]
+    parsed = _VERSION.fullmatch(text)
+    if parsed is None:
+        raise BadConstraint(f"{text!r} is no version")
+    if parsed[2]:
+        raise BadConstraint(f"leave out the pre-release part of {text!r}: engines refuse it")
+    numbers = tuple(map(int, parsed[1].split(".")))
+    want = _padded(numbers)
+    match operator:
+        case "=":
+            return have == want
+        case "!=":
+            return have != want
+        case ">":
+            return have > want
+        case ">=":
+            return have >= want
+        case "<":
+            return have < want
+        case "<=":
+            return have <= want
+        case _:  # ~>: only the last number given may grow
+            fixed = len(numbers) - 1
+            return have >= want and have[:fixed] == numbers[:fixed]
+
+
+def _numbers(text: str, what: str) -> Numbers:
+    parsed = _VERSION.fullmatch(text)
+    if parsed is None:
+        raise BadConstraint(f"{what} {text!r} is no version")
+    return _padded(tuple(map(int, parsed[1].split("."))))
+
+
+def _padded(numbers: Numbers) -> Numbers:
+    return numbers + (0,) * (3 - len(numbers))

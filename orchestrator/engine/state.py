@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.domain.provider_state import PulledState, StateObject, StateOutput, state_document
-from orchestrator.regular_files import read_regular
+from orchestrator.local_files import read_regular
 
 _NEVER_WRITTEN = PulledState(lineage=None, serial=0, objects=(), outputs={})
 _FORMAT = 4

@@ -18,9 +18,8 @@ from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.states import Liveness
 from orchestrator.domain.values import replace
 from orchestrator.engine.arguments import argument_vector, verb, with_early_variables
-from orchestrator.engine.diagnostics import lock_holder
+from orchestrator.engine.messages import lock_holder
 from orchestrator.engine.plan_content import parse_plan
-from orchestrator.engine.plugin_cache import PluginCache
 from orchestrator.engine.process.call_files import (
     AnswerFile,
     CallFiles,
@@ -30,6 +29,7 @@ from orchestrator.engine.process.call_files import (
     identity_seed,
 )
 from orchestrator.engine.process.child import Child, ReadingChild
+from orchestrator.engine.process.environment import PluginCache
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.engine.process.shutdown import ShutdownLadder
 from orchestrator.engine.process.transcript import Transcript

@@ -15,7 +15,7 @@ from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.yaml_tree import parse_document
 from orchestrator.domain.target import HOOK_KINDS
 from orchestrator.errors import Invalid, Usage
-from orchestrator.settings import FILE
+from orchestrator.project import FILE
 
 # Which steps a change of files touches.
 

@@ -25,7 +25,7 @@ from orchestrator.loading.hcl import (
     decode,
     parse_hcl,
 )
-from orchestrator.regular_files import read_regular
+from orchestrator.local_files import read_regular
 
 # Terraform configuration in JSON syntax (``*.tf.json``), read into the same blocks as HCL.
 

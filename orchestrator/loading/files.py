@@ -20,7 +20,7 @@ from orchestrator.domain.blueprint.yaml_tree import (
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.hcl import check_nesting
-from orchestrator.regular_files import read_regular
+from orchestrator.local_files import read_regular
 
 #: Lines and commas that a file may have: counted in no time, where a million list items take long.
 MAX_SEPARATORS = 300_000

@@ -17,9 +17,8 @@ from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.domain.text import did_you_mean
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.inputs import unread_variables
-from orchestrator.project import ProjectContext
-from orchestrator.regular_files import read_regular
-from orchestrator.settings import DEFAULT_PROJECT
+from orchestrator.local_files import read_regular
+from orchestrator.project import DEFAULT_PROJECT, ProjectContext
 
 BLUEPRINTS = "blueprints"
 _SUFFIXES = (".yaml", ".yml")

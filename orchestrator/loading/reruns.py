@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from orchestrator.app.inspection.run_lookup import (
+from orchestrator.app.inspection.earlier_runs import (
     PriorRun,
     check_promotable,
     read_prior_run,

@@ -4,9 +4,11 @@ Private, durable files: directories 0700, files 0600, each written whole or not 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from pathlib import Path
+from urllib.parse import quote
 
 
 def sync_directory(directory: Path) -> None:
@@ -52,3 +54,28 @@ def write_durably(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+# File names made from names of ours: reversible for the eye, never a path.
+
+
+_LONGEST = 180  # bytes; file systems allow 255, and temporary files add to a name
+_DIGEST = 16
+
+
+def file_name(text: str) -> str:
+    r"""
+    A name for one file or directory, different for different texts; ASCII, at most 180 bytes.
+
+    >>> file_name('cell["a.b"]')
+    'cell%5B%22a.b%22%5D'
+    >>> file_name("../x")
+    '%2E.%2Fx'
+    """
+    name = quote(text, safe="")
+    if name.startswith("."):
+        name = "%2E" + name[1:]
+    if len(name) > _LONGEST:
+        digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
+        name = f"{name[: _LONGEST - _DIGEST - 1]}~{digest}"
+    return name or "%"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from orchestrator.domain.blueprint.inputs import KEY_BLOB, KEY_VARIABLE
 from orchestrator.errors import Invalid, Location, Problem, StoreUnavailable
+from orchestrator.local_files import read_regular
 from orchestrator.ports.store import OperationStore
-from orchestrator.regular_files import read_regular
 
 _BYTES = 32
 _FILE = ".orchestrator/key"

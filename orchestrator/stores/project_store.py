@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.errors import Refused
+from orchestrator.local_files import close_files
 from orchestrator.ports.store import OperationStore
-from orchestrator.private_place import close_files
 from orchestrator.project import ProjectContext
-from orchestrator.stores.placement import StorePlacement, sqlite_records
 from orchestrator.stores.runs import RunDirectory
 from orchestrator.stores.schema import is_ours
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
-from orchestrator.stores.store_urls import open_store, sqlite_file
+from orchestrator.stores.store_urls import StorePlacement, open_store, sqlite_file, sqlite_records
 
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.stored_deployment import StoredDeployment

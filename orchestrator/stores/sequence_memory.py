@@ -26,11 +26,11 @@ from orchestrator.domain.recovery.command_line import accept_restored_command
 from orchestrator.domain.target import Target
 from orchestrator.domain.values import changed_fields, replace
 from orchestrator.errors import StoreUnavailable
+from orchestrator.local_files import read_regular
 from orchestrator.ports.store import IDENTITY_BLOB, OperationStore
-from orchestrator.regular_files import read_regular
-from orchestrator.stores.placement import StorePlacement
 from orchestrator.stores.private_files import make_private, write_durably
 from orchestrator.stores.runs import RunTrace
+from orchestrator.stores.store_urls import StorePlacement
 
 _SCHEMA = "orchestrator.sequence_memory/1"
 

@@ -15,8 +15,7 @@ from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.database import Database, is_writable, readable_errors
-from orchestrator.stores.mounts import Mount, mount_table
+from orchestrator.stores.database import Database, Mount, is_writable, mount_table, readable_errors
 from orchestrator.stores.schema import migrations, queries
 from orchestrator.stores.stored_entries import check_chain, fenced_error, read_entry, read_model
 

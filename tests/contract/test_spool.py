@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.spool import DirectorySpool
+from orchestrator.stores.runs import DirectorySpool
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 

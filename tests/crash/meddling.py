@@ -21,7 +21,7 @@ from orchestrator.app.commands.apply import apply
 from orchestrator.app.commands.compensate import compensate
 from orchestrator.app.commands.destroy import destroy
 from orchestrator.app.commands.exec_ import execute
-from orchestrator.app.commands.import_ import import_one
+from orchestrator.app.commands.imports import import_one
 from orchestrator.app.commands.reconcile import reconcile
 from orchestrator.app.run.request import (
     ApplyRequest,

@@ -21,7 +21,7 @@ import pytest
 
 from orchestrator.domain.target import Target
 from orchestrator.errors import OrchestratorError, StoreUnavailable
-from orchestrator.stores.mounts import Mount, mount_table
+from orchestrator.stores.database import Mount, mount_table
 from orchestrator.stores.schema import APPLICATION_ID, migrate, migrations
 from orchestrator.stores.sqlite import SqliteStore
 from tests.fakes.entries import NETWORK, entry, lease

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.fakecloud import install
-from orchestrator.engine.plugin_cache import PluginCache, plugin_cache
-from orchestrator.engine.process.environment import child_environment
+from orchestrator.engine.process.environment import PluginCache, child_environment, plugin_cache
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.ports.engine import CallSpec, Init
 from tests.engine.programs import real_engine

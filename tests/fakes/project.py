@@ -19,8 +19,7 @@ from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import InputPolicy
 from orchestrator.loading.summary import load_summary
-from orchestrator.project import BlueprintSelection, ProjectContext
-from orchestrator.settings import Settings
+from orchestrator.project import BlueprintSelection, ProjectContext, Settings
 
 
 class ProjectOnDisk:

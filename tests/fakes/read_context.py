@@ -14,8 +14,7 @@ from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.runs import RunDirectory
-from orchestrator.stores.spool import DirectorySpool
+from orchestrator.stores.runs import DirectorySpool, RunDirectory
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 

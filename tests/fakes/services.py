@@ -36,8 +36,7 @@ from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.ports.system import Sink, StopToken
 from orchestrator.rego import RegoRules
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.runs import RunDirectory
-from orchestrator.stores.spool import DirectorySpool
+from orchestrator.stores.runs import DirectorySpool, RunDirectory
 from tests.fakes.clock import CountedIds, SetClock, SetStop
 from tests.fakes.engine import PROVIDER, FakeEngine, FakeRoot, FakeWorld, Thing
 from tests.fakes.entries import ACTOR, entry

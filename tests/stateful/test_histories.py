@@ -24,8 +24,8 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.values import replace
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.placement import StorePlacement
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
+from orchestrator.stores.store_urls import StorePlacement
 from tests.fakes.engine import Cloud, FakeRoot, Fault, Killed, Thing
 from tests.fakes.services import Premises
 from tests.stateful.test_offered_commands import GRAPH, World

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from orchestrator.app.commands import apply, destroy, reconcile, recover, rerun, verify
+from orchestrator.app.inspection.earlier_runs import read_prior_run, run_to_retry
 from orchestrator.app.inspection.read_context import ReadContext
-from orchestrator.app.inspection.run_lookup import read_prior_run, run_to_retry
 from orchestrator.app.run.request import (
     ApplyRequest,
     DestroyRequest,

@@ -18,7 +18,7 @@ from orchestrator.domain.values import replace
 from orchestrator.engine.arguments import argument_vector
 from orchestrator.engine.choose import choose
 from orchestrator.engine.process.environment import child_environment
-from orchestrator.engine.versions import BadConstraint, check_versions, satisfies
+from orchestrator.engine.program import BadConstraint, check_versions, satisfies
 from orchestrator.errors import EngineFailed, Location, Refused
 from orchestrator.ports.engine import (
     Apply,

@@ -28,8 +28,7 @@ from orchestrator.domain.events.events import (
 )
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.state_lock import StateLock
-from orchestrator.engine.diagnostics import lock_holder, parse_text
-from orchestrator.engine.messages import parse_line
+from orchestrator.engine.messages import lock_holder, parse_line, parse_text
 
 AT = datetime(2026, 11, 29, 10, 0, 0, 250000, tzinfo=UTC)
 RESOURCE = {"addr": 'm_thing.a["hunter22"]', "resource_type": "m_thing"}

@@ -19,8 +19,7 @@ from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import InputPolicy
 from orchestrator.loading.project import project_files, unread_files
 from orchestrator.loading.summary import load_summary
-from orchestrator.project import BlueprintSelection, ProjectContext
-from orchestrator.settings import read_settings
+from orchestrator.project import BlueprintSelection, ProjectContext, read_settings
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.project_key import project_key
 

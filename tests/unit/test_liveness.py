@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.inspection.liveness import LivenessProbe
+from orchestrator.app.inspection.read_context import LivenessProbe
 from orchestrator.domain.record.run_record import Lease, ProcessIdentity
 from orchestrator.domain.record.states import Condition, Liveness
 from orchestrator.stores.memory import MemoryStore

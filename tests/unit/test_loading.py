@@ -12,8 +12,7 @@ from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import InputPolicy
-from orchestrator.project import BlueprintSelection, ProjectContext
-from orchestrator.settings import Settings
+from orchestrator.project import BlueprintSelection, ProjectContext, Settings
 from tests.fakes.project import ProjectOnDisk
 
 

@@ -11,9 +11,8 @@ import pytest
 from msgspec.structs import force_setattr
 
 from orchestrator.app.commands.recover import recover
-from orchestrator.app.commands.status import status_of
-from orchestrator.app.inspection.expectation import check_expectation
-from orchestrator.app.inspection.run_history import READ
+from orchestrator.app.commands.status import check_expectation, status_of
+from orchestrator.app.inspection.earlier_runs import READ
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Retain, StepSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.engine.workdir.ignore_file import ignore_rules
+from orchestrator.engine.workdir.snapshot import ignore_rules
 from orchestrator.errors import Invalid
 from orchestrator.loading.configuration import read_configuration
-from orchestrator.regular_files import read_regular, write_file
-from orchestrator.settings import read_settings
+from orchestrator.local_files import read_regular, write_file
+from orchestrator.project import read_settings
 from tests.fakes.project import ProjectOnDisk
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from orchestrator.app.commands.apply import apply
 from orchestrator.app.commands.rerun import redeploy, retry, rollback
-from orchestrator.app.inspection.run_lookup import read_prior_run, run_to_retry
+from orchestrator.app.inspection.earlier_runs import read_prior_run, run_to_retry
 from orchestrator.app.run.request import (
     ApplyRequest,
     RedeployRequest,

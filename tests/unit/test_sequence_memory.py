@@ -15,10 +15,10 @@ from orchestrator.app.commands.store import accept_restored
 from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.errors import Refused, StoreUnavailable
 from orchestrator.ports.store import IDENTITY_BLOB
-from orchestrator.stores.placement import StorePlacement
 from orchestrator.stores.runs import RunDirectory
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 from orchestrator.stores.sqlite import SqliteStore
+from orchestrator.stores.store_urls import StorePlacement
 from tests.fakes.entries import NETWORK, claim, entry
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import Invalid
-from orchestrator.settings import Settings, read_settings
+from orchestrator.project import Settings, read_settings
 
 
 def problems(directory: Path) -> list[str]:

@@ -7,8 +7,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.app.commands.history import history_of
-from orchestrator.app.commands.status import outputs_of, status_of
-from orchestrator.app.inspection.expectation import check_expectation
+from orchestrator.app.commands.status import check_expectation, outputs_of, status_of
 from orchestrator.domain.record.objects import ObjectRef, ReleasedObject, Resources
 from orchestrator.domain.record.record import Attempt, Fault, Source
 from orchestrator.domain.record.states import StepStatus, Verdict

@@ -11,9 +11,9 @@ import pytest
 from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.placement import StorePlacement, sqlite_records
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 from orchestrator.stores.sqlite import SqliteStore
+from orchestrator.stores.store_urls import StorePlacement, sqlite_records
 from tests.fakes.entries import claim, entry
 from tests.fakes.project import ProjectOnDisk
 

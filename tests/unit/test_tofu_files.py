@@ -19,13 +19,12 @@ from orchestrator.domain.blueprint.blueprint import (
     Module,
     Step,
 )
-from orchestrator.engine.versions import check_accepted
+from orchestrator.engine.program import check_accepted
 from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.modules import read_module
 from orchestrator.ports.engine import EngineInfo
-from orchestrator.project import BlueprintSelection, ProjectContext
-from orchestrator.settings import Settings
+from orchestrator.project import BlueprintSelection, ProjectContext, Settings
 from tests.fakes.project import ProjectOnDisk
 
 

@@ -22,10 +22,9 @@ from orchestrator.domain.provider_query.query import QUERY_FILE
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
 from orchestrator.engine.workdir import snapshot as snapshots
-from orchestrator.engine.workdir.composed_root import not_composable
 from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, generate
 from orchestrator.engine.workdir.layout import work_path
-from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
+from orchestrator.engine.workdir.workdir import DirectoryWorkDirs, not_composable
 from orchestrator.errors import EngineFailed, Invalid, Location, StoreUnavailable
 from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
 

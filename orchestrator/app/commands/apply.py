@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from orchestrator.app.commands.retain import follow_declared
 from orchestrator.app.commands.review import review
-from orchestrator.app.inspection.run_lookup import refusal
+from orchestrator.app.inspection.earlier_runs import refusal
 from orchestrator.app.run.attempts import with_retries
 from orchestrator.app.run.composed_plan import unchanged_plans
 from orchestrator.app.run.orphans import note_orphans

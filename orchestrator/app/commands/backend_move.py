@@ -13,12 +13,11 @@ from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
-from orchestrator.app.steps.content_blobs import store_once
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull, stopped
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.planned_step import plan_step
-from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.app.steps.preparation import PreparedStep, store_once
 from orchestrator.app.surgery.state_operation import approve
 from orchestrator.domain.blueprint.blueprint import (
     Backend,

@@ -4,24 +4,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from orchestrator.app.commands.retain import follow_declared, note_overdue_reviews, retain_declared
 from orchestrator.app.commands.review import review
-from orchestrator.app.destroy.before_destroy import (
+from orchestrator.app.destroy.hooks import (
     before_destroy_failures,
+    destroy_hook_resources,
     note_before_destroy,
     run_before_destroy,
 )
-from orchestrator.app.destroy.hook_resources import destroy_hook_resources
-from orchestrator.app.destroy.missing_secrets import check_unavailable
 from orchestrator.app.destroy.owned_steps import OwnedStep
 from orchestrator.app.run.attempts import with_retries
-from orchestrator.app.run.gone_steps import check_gone_steps
 from orchestrator.app.run.hooks import hook_exit_codes
-from orchestrator.app.run.orphans import check_orphans, note_orphans
-from orchestrator.app.run.prepared_steps import backend_only, recorded_module
+from orchestrator.app.run.orphans import check_gone_steps, check_orphans, note_orphans
+from orchestrator.app.run.prepared_steps import PreparedSteps, backend_only, recorded_module
 from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
@@ -37,27 +35,115 @@ from orchestrator.app.steps.guards import (
 )
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline, nothing_before
-from orchestrator.app.steps.policy import check_policy_of_destroy
-from orchestrator.app.steps.protected_objects import check_protected
+from orchestrator.app.steps.policy import check_policy_of_destroy, check_protected
+from orchestrator.app.steps.preparation import snapshot_of
 from orchestrator.app.steps.recording import record_entry
-from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.blueprint import CommandHook, Deployment, ModuleHook, Step
 from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
+from orchestrator.domain.blueprint.reference_syntax import Path
+from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.destroy import Teardown, applied_graph, teardown
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status, StepStatus
 from orchestrator.domain.record.verdicts import is_unmade
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of
+from orchestrator.domain.text import did_you_mean
 from orchestrator.domain.transitions.retention import retention
 from orchestrator.domain.transitions.transitions import observed
+from orchestrator.domain.values import replace
 from orchestrator.errors import (
     Busy,
     EngineFailed,
     Fenced,
+    Invalid,
     OrchestratorError,
+    Problem,
     Refused,
     StoreUnavailable,
 )
+
+# A destroy without a secret that no longer exists: only where nothing that must work uses it.
+
+
+def check_unavailable(
+    steps: PreparedSteps, selected: Iterable[str], names: Sequence[str], *, before_destroy: bool
+) -> None:
+    """
+    Refused where a secret of ``names`` is used by a provider configuration of one of the steps, or
+    by its ``before_destroy`` where that is to be done. Invalid where no step was given it.
+    """
+    if not names:
+        return
+    used: set[str] = set()
+    needed: list[str] = []
+    for step_name in selected:
+        step = steps.deployment.steps[step_name]
+        secrets = _secrets(steps, step_name)
+        used.update(secrets.values())
+        used.update(name for template in step.providers.values() for name in _named(template))
+        for name in names:
+            variables = {str(path[0]) for path, origin in secrets.items() if origin == name}
+            uses = _uses(steps, step, name, variables, before_destroy=before_destroy)
+            needed += [f"{use} of {step_name} uses {name}" for use in uses]
+    unknown = [
+        Problem(f"no step of this destroy was given a secret {name}{_suggestion(name, used)}")
+        for name in names
+        if name not in used
+    ]
+    if unknown:
+        raise Invalid(unknown)
+    if needed:
+        raise Refused(
+            "secret_needed",
+            f"it cannot be done without: {'; '.join(needed)}",
+            hint="give the secret, or another one that works; or delete the objects by hand and "
+            "say so with --accept-vanished REASON",
+        )
+
+
+def _suggestion(name: str, used: Iterable[str]) -> str:
+    hint = did_you_mean(name, used)
+    return f"; {hint}" if hint else ""
+
+
+def _secrets(steps: PreparedSteps, step: str) -> Mapping[Path, str]:
+    """
+    The names of the secrets among the inputs that the step was applied with, by their path.
+    """
+    text = steps.values.recorded_text(steps.records.get(step))
+    return (
+        read_recorded_inputs(text, lambda _path, _origin: None).secrets if text is not None else {}
+    )
+
+
+def _uses(
+    steps: PreparedSteps, step: Step, name: str, variables: set[str], *, before_destroy: bool
+) -> Iterator[str]:
+    if variables:
+        snapshot = snapshot_of(steps.services, step, steps.records.get(step.name))
+        if any(snapshot.provider_may_depend_on_variable(variable) for variable in variables):
+            yield "a provider configuration in the module"
+    if any(name in _named(template) for template in step.providers.values()):
+        yield "a provider configuration in the blueprint"
+    own = {f"inputs.{variable}" for variable in variables} | {name}
+    if before_destroy and any(own & _named(template) for template in _last_work(step)):
+        yield "before_destroy"
+
+
+def _last_work(step: Step) -> tuple[Template, ...]:
+    match step.before_destroy:
+        case CommandHook(argv, environment):
+            return argv, environment
+        case ModuleHook(root):
+            return *root.inputs.values(), *root.providers.values()
+        case None:
+            return ()
+
+
+def _named(template: Template) -> set[str]:
+    return {str(replace(reference, path=())) for reference in template.references}
 
 
 def destroy(services: Services, deployment: Deployment, request: DestroyRequest) -> int:

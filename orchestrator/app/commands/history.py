@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
+from orchestrator.app.inspection.earlier_runs import find_run, stored_evidence
 from orchestrator.app.inspection.read_context import ReadContext
-from orchestrator.app.inspection.run_lookup import find_run, stored_evidence
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.documents.documents import GraphDocument, GraphStep
 from orchestrator.domain.documents.run import (

@@ -1,26 +1,446 @@
 """
-``plan``: what an apply or destroy would change. Reads only: no record, remote object or provider
-state changes. A step that needs outputs which no plan gives is ``deferred``, never planned with
-invented values.
+Planning the steps of a deployment: what an apply or destroy would change. Reads only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
-from orchestrator.app.commands.planner import Planner, PlanResult
+from msgspec import Struct
+
+from orchestrator.app.commands.plan_rows import PlanRows
+from orchestrator.app.inspection.orphans import alive_orphans
+from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
+from orchestrator.app.run.hooks import check_earlier_work
 from orchestrator.app.run.prepared_steps import (
+    PreparedSteps,
     SourceOf,
     current_module,
+    recorded_module,
     steps_to_read,
 )
 from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_selection import select_steps
+from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
-from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.documents.plan import PlanDocument
+from orchestrator.app.steps.approved_plan import approved_step
+from orchestrator.app.steps.guards import (
+    check_adopted,
+    check_adopted_records,
+    check_dependents,
+    check_state,
+    describe_doubts,
+)
+from orchestrator.app.steps.planned_step import (
+    STATE_REWRITTEN,
+    CheckedPlan,
+    Direction,
+    PlanOptions,
+    check_plan,
+    plan_step,
+)
+from orchestrator.app.steps.policy import check_protected, rego_violations
+from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
+from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.destroy import Teardown, applied_graph, teardown
+from orchestrator.domain.documents.plan import AffectedStep, PlanDocument, PlanMethod, PlannedStep
+from orchestrator.domain.events.events import PhaseStarted
+from orchestrator.domain.plan.approval import Approval, ApprovedStep
+from orchestrator.domain.plan.changes import PlanContent
+from orchestrator.domain.plan.violations import Violation, violations_of_steps
 from orchestrator.domain.record.run_record import NextCommand
-from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
+from orchestrator.domain.recovery.command_line import command_line, step_options
+from orchestrator.domain.redaction import redacted
+from orchestrator.domain.target import hook_of, hook_step_name
+from orchestrator.domain.transitions.hook_results import completed_before_destroy, hook_description
+from orchestrator.domain.values import replace
+from orchestrator.errors import InDoubt, OrchestratorError, Refused, worst
+
+
+class PlanResult(Struct, frozen=True):
+    """
+    What was planned, the exit code (a failed step beats changes beats nothing to do), and what can
+    be approved of it: nothing where a step failed.
+    """
+
+    document: PlanDocument
+    exit_code: int
+    approval: Approval | None
+
+
+class Planner:
+    """
+    Plans steps whose records have been read. ``evidence`` gives where the calls of a step leave
+    their files, ``source`` what an apply works from.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        steps: PreparedSteps,
+        request: PlanRequest,
+        *,
+        evidence: Callable[[str], Path] | None = None,
+        source: SourceOf = current_module,
+    ) -> None:
+        self.services = services
+        self.deployment = steps.deployment
+        self.request = request
+        self.steps = steps
+        self.teardown: Teardown | None = None
+        self.composed: Mapping[str, ComposedStep] = {}
+        self.rows = PlanRows(steps)
+        self._source = source
+        self._evidence = evidence or steps.evidence
+        self._approved: dict[str, ApprovedStep] = {}
+        self._contents: dict[str, PlanContent] = {}
+
+    def plan(self, selected: Sequence[str]) -> PlanResult:
+        """
+        Plan these steps.
+        """
+        deployment, request, affected = self.deployment, self.request, self.request.affected
+        rows, codes = self._rows(selected)
+        document = PlanDocument.of_steps(
+            rows,
+            project=deployment.project,
+            blueprint=deployment.blueprint,
+            environment=deployment.environment,
+            command=request.verb,
+            affected=tuple(
+                AffectedStep(step=step, reasons=(affected or {})[step])
+                for step in selected
+                if affected is not None
+            ),
+            orphaned=() if request.options.orphaned else self._orphaned(),
+        )
+        breaches = [*self._violations(rows), *rego_violations(self.services, deployment, document)]
+        document = document.model_copy(
+            update={"policy": tuple(redacted(item, self.services.masker) for item in breaches)}
+        )
+        if any(item.verdict == "fail" for item in breaches):
+            codes.append(Refused.exit_code)
+        if request.detailed_exitcode and document.verdict != "no_changes":
+            codes.append(2)
+        approval = None
+        if document.verdict != "failed":
+            approval = Approval(
+                project=deployment.project,
+                blueprint=deployment.blueprint,
+                environment=deployment.environment,
+                command=request.verb,
+                created_at=self.services.clock.now(),
+                steps=tuple(self._approved_step(row) for row in rows if hook_of(row.step) is None),
+            ).signed(self.services.key)
+        return PlanResult(document, worst(codes), approval)
+
+    def _rows(self, selected: Sequence[str]) -> tuple[tuple[PlannedStep, ...], list[int]]:
+        graph = self.deployment.graph
+        subset = graph.subset(selected)
+        if self.request.verb == "destroy":
+            self.teardown = teardown(self.deployment, self.steps.records, selected)
+            gone = (None, *NOTHING_THERE)
+            going = [step for step in selected if step not in self.teardown.skipped]
+            statuses = {
+                name: record.status for name, record in self.steps.records.items() if record
+            }
+            check_dependents(applied_graph(graph, self.steps.records), going, statuses)
+            subset = self.teardown.order
+            present = [step for step in subset.order if self.steps.status(step) not in gone]
+            alone = [step for step in present if step not in self.teardown.removed_with]
+            self._compose(alone, recorded_module)
+        else:
+            upstreams = {up for step in selected for up in graph.needs(step)} - set(selected)
+            ready = [step for step in upstreams if self.steps.status(step) in READY]
+            failures = self.steps.prepare_all(ready, recorded_module)
+            for exc in failures.values():
+                raise exc
+            self._compose(subset.order, self._source)
+        run_steps(
+            subset,
+            self._work,
+            jobs=self.request.options.jobs,
+            stop=self.services.stop,
+            on_failure=OnFailure.CONTINUE,
+        )
+        others = [step for step in reversed(selected) if step not in subset]
+        for step in others:
+            self._work(step)
+        places = (
+            root
+            for step in (*subset.order, *others)
+            for root in (hook_step_name(step, "before_destroy"), step)
+        )
+        order = [root for root in places if root in self.rows.rows]
+        return tuple(self.rows.rows[step] for step in order), self.rows.codes
+
+    def _compose(self, names: Sequence[str], source: SourceOf) -> None:
+        """
+        Plan the steps together, as far as that is possible and wanted.
+        """
+        if not self.request.separate:
+            place = self._evidence("composed-plan")
+            self.composed = composed_plan(
+                self.steps, names, self._options, place, source=source, direction=self.request.verb
+            )
+
+    def _orphaned(self) -> tuple[str, ...]:
+        """
+        The targets that are alive, no longer in the blueprint and so not in the plan.
+        """
+        records = [record for record in self.steps.records.values() if record is not None]
+        return tuple(str(r.target.target) for r in alive_orphans(self.deployment, records))
+
+    def _approved_step(self, row: PlannedStep) -> ApprovedStep:
+        """
+        What an approval keeps of the plan of a step.
+        """
+        assert row.status != "failed", "what failed is not approved"
+        approved = self._approved.get(row.step, ApprovedStep(step=row.step, status=row.status))
+        return approved.model_copy(update={"status": row.status})
+
+    def _violations(self, rows: Sequence[PlannedStep]) -> Iterator[Violation]:
+        """
+        What the policy of the blueprint forbids of the plan.
+        """
+        contents = [(row.step, self._contents.get(row.step)) for row in rows]
+        steps = [(step, content.objects, content.regions) for step, content in contents if content]
+        return violations_of_steps(self.deployment.policy, steps)
+
+    def _work(self, name: str) -> Outcome:
+        """
+        Plan one step. Always ready: one that cannot be planned only defers those that need it.
+        """
+        self._guarded(name, partial(self._planned, self.steps.roots[name]))
+        return Outcome(ready=True)
+
+    def _guarded(self, name: str, plan: Callable[[], None]) -> None:
+        """
+        Make the row of a root: what ``plan`` adds, or why it failed.
+        """
+        try:
+            plan()
+        except OrchestratorError as exc:
+            self.rows.fail(name, exc, self._unapplied_upstreams(name))
+
+    def _planned(self, step: Step) -> None:
+        name, verb, status = step.name, self.request.verb, self.steps.status(step.name)
+        if status is Status.RUNNING:
+            self.rows.defer(name, "interrupted; an apply or reconcile settles it first")
+            return
+        decided = (
+            self._settled_by_records(name) if verb == "destroy" else self._waits_for_outputs(step)
+        )
+        if decided:
+            return
+        if name not in self.steps.prepared:
+            self.steps.prepare(name, self._source if verb == "apply" else recorded_module)
+        if verb == "destroy":
+            self._check_destroy(name)
+            if self.request.hooks and self._first(name):
+                self._plan_hook(step)
+        self._ask(name)
+
+    def _check_destroy(self, name: str) -> None:
+        """
+        Refused where a destroy is, for what is protected or was adopted.
+        """
+        record, plan = self.steps.records[name], self.request.options.plan
+        assert record is not None, "what has no record is not planned to be destroyed"
+        place = self.deployment.environment  # a plan needs no confirmation of it
+        check_protected(self.services, self.deployment, [record], confirmed=place)
+        check_adopted_records({name: record}, [name], accepted=plan.accept_adopted)
+
+    def _settled_by_records(self, name: str) -> bool:
+        """
+        Add the row of a step that a destroy need not plan, and return whether the step is one.
+        """
+        assert self.teardown is not None, "a destroy has its order"
+        status = self.steps.status(name)
+        if name in self.teardown.skipped:
+            self.rows.add(name, "unchanged", reason=self.teardown.skipped[name])
+        elif status in (None, *NOTHING_THERE):
+            why = f"already {status}" if status else "no record here"
+            self.rows.add(name, "unchanged", reason=why)
+        elif name in self.teardown.removed_with:
+            self._check_destroy(name)
+            self.rows.forget(name, self.teardown.removed_with[name])
+        else:
+            return False
+        return True
+
+    def _waits_for_outputs(self, step: Step) -> bool:
+        """
+        Add the row of a step that has to wait for outputs, and return whether the step is one.
+        """
+        name = step.name
+        if name in self.composed:
+            return False
+        waits_for = self.rows.unknown_upstreams(step)
+        if waits_for:
+            never = all(self.steps.status(up) is None for up in waits_for)
+            why = "no record here" if never else "not applied as it is now"
+            self.rows.defer(name, f"needs outputs of {', '.join(waits_for)}: {why}", waits_for)
+            return True
+        new = self.steps.values.outputs_not_applied(step)
+        if not new:
+            return False
+        waits_for = tuple(dict.fromkeys(output.partition(".")[0] for output in new))
+        self.rows.defer(
+            name, f"needs outputs that are not applied yet: {', '.join(new)}", waits_for
+        )
+        return True
+
+    def _first(self, name: str) -> str | None:
+        """
+        What a destroy would do before it takes the step down, as the step declares it.
+        """
+        step, record = self.steps.roots[name], self.steps.records[name]
+        if step.before_destroy is None or record is None or completed_before_destroy(record):
+            return None
+        return f"before_destroy: {hook_description(step.before_destroy)}"
+
+    def _plan_hook(self, step: Step) -> None:
+        """
+        Plan the module that is applied before the step is destroyed: a root and a row of its own.
+        """
+        if not isinstance(step.before_destroy, ModuleHook):
+            return
+        root = step.before_destroy.root.name
+        if self.steps.values.needs_outputs_first(root):
+            self.rows.defer(root, "its provider needs outputs of steps")
+            return
+        self._guarded(root, partial(self._planned_hook, step.name, root))
+
+    def _planned_hook(self, name: str, root: str) -> None:
+        self.steps.prepare(root, current_module)
+        accepted = self.request.options.plan.accept_replaced
+        check = partial(check_earlier_work, self.steps, name, "before_destroy", accepted=accepted)
+        self._ask(root, verb="apply", check=check)
+
+    def _unapplied_upstreams(self, name: str) -> tuple[str, ...]:
+        return () if self.request.verb == "destroy" else self.rows.unapplied_upstreams(name)
+
+    def _ask(
+        self,
+        name: str,
+        verb: Direction | None = None,
+        check: Callable[[CheckedPlan], None] = lambda _: None,
+    ) -> None:
+        """
+        Plan a prepared root, in the direction of the request unless another is given; ``check``
+        raises where its plan is refused.
+        """
+        verb = verb or self.request.verb
+        composed = self.composed.get(name)
+        prepared = self.steps.prepared[name]
+        if composed is not None:
+            inputs, proposal = composed.inputs, self._checked(name, composed)
+        else:
+            now = self.services.clock.now()
+            self.services.sink.emit(PhaseStarted(at=now, step=name, phase="plan"))
+            values = self.steps.values
+            inputs = (
+                values.recorded_inputs(prepared)
+                if verb == "destroy"
+                else values.inputs(prepared.step)
+            )
+            proposal = self._step_plan(prepared, inputs, verb)
+        if hook_of(name) is None:  # what a step declares as its actions goes with the step
+            self._approved[name] = approved_step(self.services, prepared, inputs, proposal)
+        if proposal.content is not None:
+            self._contents[name] = proposal.content
+        separate = composed is None
+        moving = self._unapplied_upstreams if separate else self.rows.moving_needs
+        first = moving(name) if verb == "apply" else ()
+        method: PlanMethod = "separate" if separate else "composed"
+        try:
+            check_adopted(
+                str(self.deployment.target(name)),
+                prepared.record,
+                proposal.before,
+                proposal.journal,
+                accepted=self.request.options.plan.accept_adopted,
+            )
+            check(proposal)
+        except Refused as exc:
+            self.rows.fail(name, exc, method=method, plan=proposal.shown)
+            return
+        if proposal.empty and first:
+            # What those will be changed to may change it, too: that it is not, nobody can say yet.
+            why = "upstream changes: planned when it is applied"
+            self.rows.defer(name, why, first, plan=proposal.shown)
+            return
+        reasons = [STATE_REWRITTEN] if proposal.rewrites_state else []
+        if proposal.doubts:
+            destroying = verb == "destroy"
+            effect = "it would not end `destroyed`" if destroying else "an apply is refused"
+            doubts = f"in doubt, so {effect}: {describe_doubts(proposal.doubts)}"
+            if not destroying:
+                self.rows.codes.append(InDoubt.exit_code)
+                only = step_options(self.deployment, name)
+                doubts += f"; first: `{command_line(self.deployment, 'reconcile', *only)}`"
+            elif not proposal.journal.changes:
+                recover = command_line(
+                    self.deployment, "recover", *step_options(self.deployment, name)
+                )
+                raise InDoubt(f"{name}: {doubts}", hint=recover)
+            reasons.append(doubts)
+        if first:
+            named = ", ".join(first)
+            reasons.append(f"from the present outputs of {named}, which would change first")
+        self.rows.add(
+            name,
+            "unchanged" if proposal.empty else "planned",
+            reason="; ".join(reasons) or None,
+            method=method,
+            plan=proposal.shown,
+            before_destroy=self._first(name) if verb == "destroy" else None,
+        )
+
+    def _step_plan(
+        self, prepared: PreparedStep, inputs: StepInputs, verb: Direction
+    ) -> CheckedPlan:
+        """
+        The plan of a step on its own.
+        """
+        name = prepared.step.name
+        return plan_step(
+            self.services,
+            prepared,
+            inputs,
+            self._options,
+            target=str(self.deployment.target(name)),
+            direction=verb,
+            evidence=self._evidence(name),
+        )
+
+    def _checked(self, name: str, composed: ComposedStep) -> CheckedPlan:
+        """
+        The step's part of the composed plan, checked against its record.
+        """
+        return check_plan(
+            self.services,
+            self.steps.prepared[name],
+            composed.inputs,
+            self._options,
+            composed.plan,
+            check_state,
+            "refused",
+        )
+
+    @property
+    def _options(self) -> PlanOptions:
+        return replace(self.request.options.plan, values=True, locking=self.request.locking)
+
+
+# ``plan``: what an apply or destroy would change. Reads only: no record, remote object or
+# provider state changes. A step that needs outputs which no plan gives is ``deferred``, never
+# planned with invented values.
 
 
 def plan(

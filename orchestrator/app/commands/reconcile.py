@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from orchestrator.app.destroy.hook_resources import check_hooks_settled
-from orchestrator.app.run.gone_steps import check_gone_steps
-from orchestrator.app.run.orphans import note_orphans
+from orchestrator.app.destroy.hooks import check_hooks_settled
+from orchestrator.app.run.orphans import check_gone_steps, note_orphans
 from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.run_summary import fault_of
@@ -26,11 +25,9 @@ from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import CheckedPlan, plan_step
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext
-from orchestrator.app.steps.recording import record_entry
-from orchestrator.app.steps.saved_states import awaiting_confirmation, drop_saved_states
+from orchestrator.app.steps.recording import awaiting_confirmation, drop_saved_states, record_entry
 from orchestrator.app.steps.verification import run_checks
-from orchestrator.app.surgery.destroyed_objects import verify_destroyed
-from orchestrator.app.surgery.readback import DoubtReadback
+from orchestrator.app.surgery.readback import DoubtReadback, verify_destroyed
 from orchestrator.app.surgery.requested_operations import (
     check_requested_operations,
     run_requested_operations,

@@ -8,8 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
 
 from orchestrator.app.inspection.inspection import Inspection
-from orchestrator.app.inspection.listed_targets import listed_targets
-from orchestrator.app.inspection.read_context import ReadContext, orphaned_targets
+from orchestrator.app.inspection.read_context import ReadContext, listed_targets, orphaned_targets
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.documents.recovery import (
     LastRun,

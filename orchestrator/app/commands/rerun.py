@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from orchestrator.app.commands.apply import ApplyPolicy, SkipRule, apply, skip_finished, work
-from orchestrator.app.inspection.run_lookup import PriorRun, refusal, run_to_redeploy
+from orchestrator.app.inspection.earlier_runs import PriorRun, refusal, run_to_redeploy
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
 from orchestrator.app.run.request import (
     ApplyRequest,

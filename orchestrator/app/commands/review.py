@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from orchestrator.app.commands.planner import Planner
+from orchestrator.app.commands.plan import Planner
 from orchestrator.app.run.composed_plan import ComposedStep
 from orchestrator.app.run.prepared_steps import SourceOf, current_module
 from orchestrator.app.run.request import PlanRequest

@@ -14,7 +14,7 @@ from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull,
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.preparation import PreparedStep
-from orchestrator.app.steps.private_root import keep_state
+from orchestrator.app.steps.provider_query import keep_state
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState

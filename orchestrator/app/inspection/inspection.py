@@ -10,10 +10,8 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 
-from orchestrator.app.inspection.hook_targets import hook_targets
-from orchestrator.app.inspection.liveness import LifeSigns
-from orchestrator.app.inspection.read_context import ReadContext
-from orchestrator.app.inspection.run_history import RunHistory
+from orchestrator.app.inspection.earlier_runs import RunHistory
+from orchestrator.app.inspection.read_context import LifeSigns, ReadContext, hook_targets
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from orchestrator.app.inspection.ownership import check_owner
+from orchestrator.app.inspection.read_context import check_owner
 from orchestrator.domain.blueprint.blueprint import Deployment, EngineRequirement
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.store_location import StoreLocation

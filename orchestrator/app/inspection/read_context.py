@@ -5,27 +5,140 @@ What reading commands read with. It changes nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from orchestrator.app.inspection.liveness import LivenessProbe
-from orchestrator.app.inspection.ownership import check_owner
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
+from orchestrator.domain.json_model import HookTarget
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import SILENCE
-from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.target import Target, step_of
-from orchestrator.errors import StoreUnavailable
+from orchestrator.domain.record.states import NOTHING_THERE, Condition, Liveness, Status
+from orchestrator.domain.target import HOOK_KINDS, Target, hook_kind, hook_step_name, step_of
+from orchestrator.errors import Refused, StoreUnavailable
 
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.stored_deployment import StoredDeployment
+    from orchestrator.domain.record.run_record import Lease, ProcessIdentity
     from orchestrator.ports.run_files import RunFiles
     from orchestrator.ports.store import OperationStore, Spool
     from orchestrator.ports.system import Processes
+
+
+# Whether somebody still works on a ``running`` record. Reads only.
+
+
+Role = Literal["run", "engine"]
+
+
+class LifeSigns(Struct, frozen=True):
+    """
+    The last heartbeat of a run with what it tells of the record, and its own process (``run``) and
+    its engine's (``engine``) with what can be told of them from here; what is not known is left
+    out. ``engine_lost``: the run was on this machine since it started, and its directory is gone:
+    its engine may have begun.
+    """
+
+    lease: Lease | None
+    processes: Mapping[Role, tuple[ProcessIdentity, Liveness]]
+    engine_lost: bool = False
+
+
+class LivenessProbe(Struct, frozen=True):
+    """
+    The ports that tell who is alive; ``silence`` is the age in seconds at which a heartbeat is old.
+    """
+
+    store: OperationStore
+    files: RunFiles
+    processes: Processes
+    silence: float
+
+    def life_signs(self, record: OperationRecord) -> LifeSigns:
+        """
+        What can be seen of the processes of the record's run.
+        """
+        lease = self.store.lease(record.run_id)
+        step, kind = record.target.step, hook_kind(record.active_command)
+        if kind is not None:
+            step = hook_step_name(step, kind)  # its call left its files there
+        engine = self.files.engine_identity(record.run_id, step, record.attempt)
+        identities: dict[Role, ProcessIdentity | None] = {
+            "run": lease.owner if lease else None,
+            "engine": engine,
+        }
+        return LifeSigns(
+            lease=lease.of(str(record.target.target), record.sequence) if lease else None,
+            processes={
+                role: (identity, self.processes.liveness(identity))
+                for role, identity in identities.items()
+                if identity is not None
+            },
+            engine_lost=engine is None
+            and lease is not None
+            and not self.files.directory(record.run_id).is_dir()
+            and self._was_here(lease.owner),
+        )
+
+    def _was_here(self, owner: ProcessIdentity) -> bool:
+        me = self.processes.me()
+        return (owner.host, owner.boot_id) == (me.host, me.boot_id)
+
+    def condition(self, record: OperationRecord) -> Condition | None:
+        """
+        The derived condition; None for a record that is not ``running``.
+
+        Owner and engine are gone only if both are proven gone from here. Where that cannot be
+        proven, a fresh heartbeat means live and an old one silent. A run that gave its lease back
+        has ended in order, and its engine with it.
+        """
+        return (
+            self.condition_from(self.life_signs(record))
+            if record.status is Status.RUNNING
+            else None
+        )
+
+    def condition_from(self, signs: LifeSigns) -> Condition:
+        """
+        The condition of a ``running`` record of whose run these are the signs.
+        """
+        states = {state for _, state in signs.processes.values()}
+        if Liveness.ALIVE in states:
+            return Condition.LIVE
+        if signs.engine_lost:
+            return Condition.SILENT
+        if signs.lease is not None and Liveness.UNKNOWN in states:
+            return Condition.LIVE if signs.lease.age < self.silence else Condition.SILENT
+        return Condition.INTERRUPTED
+
+
+# Whose a record is: a record of another project or blueprint file is refused, never taken for
+# ours.
+
+
+def check_owner(record: OperationRecord, project: str, paths: Collection[str]) -> None:
+    """
+    Refused where the record is another project's, or another blueprint file's than one of
+    ``paths``: the file as it is called now, and as it was called before.
+    """
+    target = record.target.target
+    if record.project != project:
+        raise Refused(
+            "foreign_record",
+            f"{target} is recorded for project {record.project!r}, this is {project!r}",
+            hint="give the blueprint another name, or another operation store",
+        )
+    path = record.source.blueprint_path
+    if path not in paths:
+        raise Refused(
+            "foreign_record",
+            f"{target} is recorded for the blueprint file {path}, this is {next(iter(paths))}",
+            hint=f"if the file was moved, add `moved_from: [{path}]` to the blueprint; "
+            "if it is another blueprint, give it another name",
+        )
 
 
 class ReadContext(Struct, frozen=True):
@@ -119,3 +232,85 @@ def orphaned_targets(
         for step, record in sorted(records.items())
         if step_of(step) not in summary.graph and record.status not in NOTHING_THERE
     )
+
+
+# Which targets of a blueprint a reading command shows a row of: its steps, the modules of their
+# hooks, and what left the blueprint.
+
+
+def listed_targets(
+    summary: BlueprintSummary,
+    records: Mapping[str, OperationRecord],
+    selected: Collection[str] | None = None,
+) -> list[str]:
+    """
+    The targets to list: every step in the order of an apply, each followed by the recorded modules
+    of its hooks; then the orphans that may be alive or have released objects that live on. With
+    ``selected`` only these, and the hooks of these steps.
+    """
+    steps = [name for step in summary.graph.order for name in (step, *_hooks(step, records))]
+    names = (*steps, *_orphans(summary, records))
+    if selected is None:
+        return list(names)
+    return [name for name in names if name in selected or step_of(name) in selected]
+
+
+def select_targets(
+    reader: ReadContext,
+    summary: BlueprintSummary,
+    patterns: Sequence[str],
+    exclude: Sequence[str],
+) -> set[str] | None:
+    """
+    The names that a selection matches; None where nothing is selected. Hooks and orphans are
+    selected by their exact name, steps by pattern. Usage where a pattern matches nothing.
+    """
+    if not patterns and not exclude:
+        return None
+    listed = {*listed_targets(summary, reader.records(summary))} - {*summary.graph.order}
+    named = {name for name in patterns if name in listed}
+    others = [name for name in patterns if name not in named]
+    if named and not others:
+        return named
+    return named | set(summary.graph.select_some(others, exclude))
+
+
+def _hooks(step: str, records: Mapping[str, OperationRecord]) -> list[str]:
+    roots = (hook_step_name(step, kind) for kind in HOOK_KINDS)
+    return [root for root in roots if root in records]
+
+
+def _orphans(summary: BlueprintSummary, records: Mapping[str, OperationRecord]) -> list[str]:
+    return [
+        step
+        for step, record in sorted(records.items())
+        if step_of(step) not in summary.graph
+        and (
+            not summary.graph.order
+            or record.status not in NOTHING_THERE
+            or any(item.how == "forgotten" for item in record.resources.still_released)
+        )
+    ]
+
+
+# The roots of the modules that steps declare as actions, from their records. Reads only.
+
+
+def hook_targets(
+    records: Mapping[str, OperationRecord], step: str, watch: LivenessProbe
+) -> Iterable[HookTarget]:
+    """
+    The roots of the step's actions that are, or may be, still there.
+    """
+    for kind in HOOK_KINDS:
+        record = records.get(hook_step_name(step, kind))
+        if record is not None and record.status not in NOTHING_THERE:
+            yield HookTarget(
+                target=str(record.target.target),
+                status=record.status,
+                condition=watch.condition(record),
+                run_id=record.run_id,
+                last_error=record.last_error,
+                objects=tuple(ref.name for ref in record.live_objects),
+                in_doubt=record.resources.in_doubt,
+            )

@@ -4,15 +4,22 @@ What a run says of the targets that left the blueprint, and what it must not tak
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
 
 from orchestrator.app.inspection.orphans import alive_orphans
+from orchestrator.app.run.prepared_steps import PreparedSteps, backend_only, steps_to_read
 from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.services import Services
+from orchestrator.app.steps.engine_calls import pull
+from orchestrator.app.steps.guards import check_state
+from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import hook_of
-from orchestrator.errors import Refused
+from orchestrator.errors import Busy, EngineFailed, InDoubt, Invalid, OrchestratorError, Refused
 
 
 def note_orphans(runner: StepRunner) -> None:
@@ -64,3 +71,76 @@ def check_orphans(runner: StepRunner, going: Sequence[str]) -> None:
 def _orphans(runner: StepRunner) -> list[OperationRecord]:
     records = [record for record in runner.steps.records.values() if record is not None]
     return alive_orphans(runner.deployment, records)
+
+
+# Steps that are recorded as gone, held against their provider state before that is believed.
+#
+# Law: a record that has gone back is noticed. No provider is needed for it.
+
+
+class GoneSteps(Struct, frozen=True):
+    """
+    The provider states of steps that are recorded as absent or destroyed: those that hold no
+    objects (``empty``), the refusals of those that do (``alive``), and the errors of those that
+    could not be read (``unread``).
+    """
+
+    empty: Sequence[str]
+    alive: dict[str, OrchestratorError]
+    unread: dict[str, OrchestratorError]
+
+
+def look_at_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> GoneSteps:
+    """
+    Pull the provider states of those of the steps that are recorded as gone.
+    """
+    gone = [name for name in names if steps.status(name) in NOTHING_THERE]
+    unread = steps.prepare_all(gone, backend_only)
+    alive: dict[str, OrchestratorError] = {}
+    for name in gone:
+        if name in unread:
+            continue
+        target = str(steps.deployment.target(name))
+        try:
+            root = steps.prepared[name].work_dir
+            state = pull(steps.services, root, steps.evidence(name), "pull-gone")
+            check_state(target, steps.records[name], state)
+        except Refused as exc:
+            alive[name] = exc
+        except (Busy, EngineFailed, InDoubt, Invalid) as exc:
+            unread[name] = exc
+    return GoneSteps([name for name in gone if name not in {*alive, *unread}], alive, unread)
+
+
+def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, OrchestratorError]:
+    """
+    The refusals of the steps that are recorded as gone and whose provider state holds objects. A
+    state that cannot be read is noted and refuses nothing; one that holds none agrees with a record
+    that has gone back.
+    """
+    states = look_at_gone_steps(steps, names)
+    for name, error in states.unread.items():
+        why = error.message.splitlines()[0]
+        steps.services.note(
+            f"recorded as {steps.status(name)}; its provider state could not be looked at: {why}",
+            level="warning",
+            step=name,
+        )
+    for name in states.empty:
+        steps.services.note_reconciled(steps.deployment.target(name))
+    return states.alive
+
+
+def verify_gone(services: Services, deployment: Deployment, names: Iterable[str]) -> None:
+    """
+    Refused where the provider state of a step that is recorded as gone holds objects or cannot be
+    read.
+    """
+    with steps_to_read(services, deployment, jobs=4, allow_engine_change=True) as steps:
+        states = look_at_gone_steps(steps, names)
+    errors = {**states.alive, **states.unread}
+    if errors:
+        where = f"{deployment.blueprint}/{deployment.environment}"
+        reasons = "; ".join(exc.message.splitlines()[0] for exc in errors.values())
+        hint = next(iter(errors.values())).hint
+        raise Refused("expectation", f"{where} is not known to be destroyed: {reasons}", hint=hint)

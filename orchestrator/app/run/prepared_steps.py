@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 
-from orchestrator.app.inspection.ownership import check_owner
+from orchestrator.app.inspection.read_context import check_owner
 from orchestrator.app.run.step_values import StepValues
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import learn_secrets, pull

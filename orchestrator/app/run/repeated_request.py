@@ -9,7 +9,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 
-from orchestrator.app.inspection.run_lookup import find_run
+from orchestrator.app.inspection.earlier_runs import find_run
 from orchestrator.app.run.request import RunRequest
 from orchestrator.app.services import Services
 from orchestrator.app.session import claim_message

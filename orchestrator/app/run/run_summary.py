@@ -10,9 +10,8 @@ from typing import cast, get_args
 from msgspec import Struct
 
 from orchestrator.app.inspection.inspection import Inspection
-from orchestrator.app.inspection.liveness import LivenessProbe
 from orchestrator.app.inspection.orphans import alive_orphans
-from orchestrator.app.inspection.read_context import ReadContext
+from orchestrator.app.inspection.read_context import LivenessProbe, ReadContext
 from orchestrator.app.run.request import RunRequest
 from orchestrator.app.session import Session
 from orchestrator.domain.events.events import KnownOutputs, LiveObjects, RunFinished

@@ -22,8 +22,8 @@ from orchestrator.app.schedule import OnFailure, Outcome, Unstarted, run_steps
 from orchestrator.app.session import Session
 from orchestrator.app.steps.guards import check_doubts, check_not_moved
 from orchestrator.app.steps.mutation import StepResult
+from orchestrator.app.steps.preparation import check_engine_gone
 from orchestrator.app.steps.settling import RecalledInputs, settle
-from orchestrator.app.steps.state_lock import check_engine_gone
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.record.objects import Resources

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.content_blobs import (
+from orchestrator.app.steps.preparation import (
     read_lock_file,
     store_lock_content,
     store_once,

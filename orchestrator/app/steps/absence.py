@@ -9,9 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.app.steps.guards import check_vanished
 from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions
-from orchestrator.app.steps.private_root import keep_state
-from orchestrator.app.steps.provider_query import QueryContext, ScratchRoot, scratch_root
-from orchestrator.app.steps.saved_states import (
+from orchestrator.app.steps.provider_query import (
+    QueryContext,
+    ScratchRoot,
+    keep_state,
+    scratch_root,
+)
+from orchestrator.app.steps.recording import (
     STATE_BEFORE,
     SavedObjects,
     removed_objects,

@@ -10,9 +10,14 @@ from functools import cached_property
 from pathlib import Path
 
 from orchestrator.app.session import Session
-from orchestrator.app.steps.content_blobs import store_lock_content, store_lock_file, store_snapshot
 from orchestrator.app.steps.planned_step import Direction, PlanOptions
-from orchestrator.app.steps.preparation import PreparedStep, state_encryption
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
+    state_encryption,
+    store_lock_content,
+    store_lock_file,
+    store_snapshot,
+)
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.blueprint.stored_deployment import content_digest
 from orchestrator.domain.provider_query.scope import fingerprint, scope

@@ -21,12 +21,12 @@ from orchestrator.app.steps.engine_calls import pull_after
 from orchestrator.app.steps.preparation import PreparedStep, refusal_rules
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.recording import (
+    drop_saved_states,
     keep_inventory,
     record_entry,
     record_outcome,
     write_events,
 )
-from orchestrator.app.steps.saved_states import drop_saved_states
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.events.events import Message, PhaseStarted
 from orchestrator.domain.events.journal import Journal

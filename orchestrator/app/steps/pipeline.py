@@ -22,7 +22,6 @@ from orchestrator.app.steps.absence import (
 from orchestrator.app.steps.approved_plan import check_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.engine_calls import call_spec, pull, stopped
-from orchestrator.app.steps.existing_objects import look_before_create
 from orchestrator.app.steps.guards import check_adopted, check_state
 from orchestrator.app.steps.mutation import (
     Mutation,
@@ -43,12 +42,10 @@ from orchestrator.app.steps.planned_step import (
     warn_of_shared_objects,
     write_variables,
 )
-from orchestrator.app.steps.policy import check_policy
+from orchestrator.app.steps.policy import check_policy, check_protected_since
 from orchestrator.app.steps.preparation import PreparedStep
-from orchestrator.app.steps.protected_objects import check_protected_since
-from orchestrator.app.steps.provider_query import QueryContext
-from orchestrator.app.steps.recording import keep_inventory, record_entry
-from orchestrator.app.steps.saved_states import drop_saved_states
+from orchestrator.app.steps.provider_query import QueryContext, look_before_create
+from orchestrator.app.steps.recording import drop_saved_states, keep_inventory, record_entry
 from orchestrator.app.steps.verification import check_settings, run_checks
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import PhaseStarted

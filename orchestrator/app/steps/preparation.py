@@ -15,24 +15,83 @@ from typing import Literal
 from msgspec import Struct, field
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.content_blobs import read_lock_file
 from orchestrator.app.steps.engine_calls import call, call_spec, error_text, failure, patiently
 from orchestrator.app.steps.guards import StateBindings
 from orchestrator.domain.blueprint.blueprint import Deployment, Output, Step
 from orchestrator.domain.blueprint.inputs import Lookup, digest, static_lookup
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
-from orchestrator.domain.blueprint.stored_deployment import UnreadableDeployment, parse_deployment
+from orchestrator.domain.blueprint.stored_deployment import (
+    UnreadableDeployment,
+    content_digest,
+    parse_deployment,
+)
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_state import is_newer
 from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.state_lock import PASSING_LOCKS, StateLock
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.recovery.rerun_rules import deployment_blob, snapshot_blob
+from orchestrator.domain.recovery.rerun_rules import (
+    deployment_blob,
+    lock_blob,
+    lock_file_blob,
+    snapshot_blob,
+)
 from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
-from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
-from orchestrator.ports.engine import CallResult, EngineInfo, Init
+from orchestrator.errors import Busy, Invalid, Problem, Refused, StoreUnavailable
+from orchestrator.ports.engine import CallResult, EngineInfo, Exec, Init
 from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
+
+# Blobs that are written only where the store does not hold the same bytes already.
+
+
+def store_snapshot(services: Services, snapshot: Snapshot) -> None:
+    store_once(services, snapshot_blob(snapshot.digest), snapshot.archive)
+
+
+def read_lock_file(services: Services, target: str, snapshot: str) -> bytes | None:
+    """
+    The lock file that a target was last used with at the snapshot of this digest.
+    """
+    name = lock_blob(target, snapshot)
+    lock = services.store.blob(name)
+    if lock is not None:
+        services.stored_blobs[name] = content_digest(lock)
+    return lock
+
+
+def store_lock_file(services: Services, target: str, snapshot: str, lock: bytes) -> None:
+    """
+    Store the lock file of a target at a snapshot, unless the store has it already.
+    """
+    name, digest = lock_blob(target, snapshot), content_digest(lock)
+    if services.stored_blobs.get(name) != digest:
+        services.store.put_blob(name, lock)
+        services.stored_blobs[name] = digest
+
+
+def store_lock_content(services: Services, lock: bytes | None) -> str | None:
+    """
+    Store a lock file by its content and return the digest.
+    """
+    if lock is None:
+        return None
+    digest = content_digest(lock)
+    store_once(services, lock_file_blob(digest), lock)
+    return digest
+
+
+def store_once(services: Services, name: str, data: bytes) -> None:
+    """
+    Store what is named by its content, once.
+    """
+    if name in services.stored_blobs:
+        return
+    if name not in services.store.blobs(name):
+        services.store.put_blob(name, data)
+    services.stored_blobs[name] = content_digest(data)
+
 
 #: How the engine asks for a new choice of provider versions; it wraps its lines.
 OUTDATED_LOCK = re.compile(r"init\s+-upgrade")
@@ -303,3 +362,41 @@ def _wrap(value: object, path: tuple[str | int, ...]) -> object:
     if isinstance(value, list):
         return [_wrap(item, rest) if index == first else item for index, item in enumerate(value)]
     return Secret(value)
+
+
+# The lock of a step's provider state, asked for.
+
+
+#: Takes the lock for a moment, changes nothing, and loads no provider.
+_ASK = ("state", "rm", "-no-color", "-dry-run", "-lock-timeout=0s", "terraform_data.nobody")
+_EMPTY = "No state file was found"
+
+
+def state_lock_of(
+    services: Services, prepared: PreparedStep, step: str, run_id: str
+) -> StateLock | None:
+    """
+    The lock on a step's provider state; None where it is not locked.
+    """
+    number = services.ids.entry_id()[:8]
+    evidence = services.files.attempt(run_id, step, 1)
+    spec = call_spec(services, prepared.work_dir, evidence, f"lock-{number}")
+    result = call(services, Exec(_ASK), spec, stop=services.stop)
+    if result.lock is None and result.exit_code != 0 and _EMPTY not in result.stderr_text:
+        raise failure(result, "lock", services.stop)
+    return result.lock
+
+
+def check_engine_gone(services: Services, prepared: PreparedStep, run_id: str) -> None:
+    """
+    Busy where somebody holds the lock of the step's provider state, and it is of a kind that ends
+    with the process that holds it: whatever is said of the run that began, an engine is alive.
+    """
+    if prepared.work_dir.backend_type not in PASSING_LOCKS:
+        return
+    lock = state_lock_of(services, prepared, prepared.step.name, run_id)
+    if lock is not None:
+        raise Busy(
+            f"{prepared.step.name}: an engine that is alive holds the lock of its state: {lock}",
+            hint="wait for its end; nothing was changed",
+        )

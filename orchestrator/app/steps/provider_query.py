@@ -9,17 +9,28 @@ and provider configuration are those of the step, on a private state.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
+
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import call, call_spec, patiently, stopped
-from orchestrator.app.steps.planned_step import write_variables
-from orchestrator.app.steps.preparation import PreparedStep
-from orchestrator.app.steps.private_root import PrivateRoot, private_root
-from orchestrator.domain.blueprint.inputs import StepInputs, digest
+from orchestrator.app.session import Session
+from orchestrator.app.steps.engine_calls import call, call_spec, failure, patiently, pull, stopped
+from orchestrator.app.steps.planned_step import CheckedPlan, write_variables
+from orchestrator.app.steps.preparation import PreparedStep, state_encryption
+from orchestrator.domain.addresses import parse_address
+from orchestrator.domain.blueprint.inputs import StepInputs, digest, own_lookup
 from orchestrator.domain.events.events import PhaseStarted
+from orchestrator.domain.provider_query.doubt_query import (
+    ObjectsBefore,
+    doubt_queries,
+    objects_before,
+    to_be_created,
+    whose,
+)
 from orchestrator.domain.provider_query.query import (
     ProviderQuery,
     QueryResult,
@@ -27,11 +38,108 @@ from orchestrator.domain.provider_query.query import (
     unanswered,
 )
 from orchestrator.domain.provider_query.scope import Scope, differing, fingerprint, scope
-from orchestrator.domain.provider_state import is_encrypted
+from orchestrator.domain.provider_state import PulledState, is_encrypted
 from orchestrator.domain.record.objects import ObjectRef
 from orchestrator.domain.record.record import OperationRecord
-from orchestrator.errors import EngineFailed, Invalid
-from orchestrator.ports.engine import CallResult, Plan
+from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
+from orchestrator.errors import EngineFailed, Invalid, Refused
+from orchestrator.ports.engine import CallResult, EngineInfo, Init, Plan, Push
+from orchestrator.ports.workdir import WorkDir
+
+# A private copy of a step's root on a local provider state: where a provider is asked, and where
+# the engine reads and writes provider states that are not the step's own.
+#
+# OpenTofu may encrypt states. It refuses a clear one where it expects an encrypted one, so only
+# the engine itself puts a state there and takes it out again.
+
+
+class PrivateRoot(Struct, frozen=True):
+    """
+    The root, initialised. Its calls leave their logs in ``evidence``.
+    """
+
+    services: Services
+    work_dir: WorkDir
+    engine: EngineInfo
+    evidence: Path
+
+    def set_state(self, state: bytes) -> None:
+        """
+        Make a clear state that of the root; OpenTofu encrypts what is pushed.
+        """
+        services, work_dir = self.services, self.work_dir
+        if self.engine.kind != "tofu":
+            services.files.write(Path(work_dir.location), state.decode())
+            return
+        clear = work_dir.directory / "pushed.tfstate"
+        services.files.write(clear, state.decode())
+        name = f"push-{services.ids.entry_id()[:8]}"
+        spec = call_spec(services, work_dir, self.evidence, name, delete_after=(clear,))
+        result = call(services, Push(clear, force=True), spec, stop=services.stop)
+        if result.exit_code != 0:
+            raise failure(result, "readback", services.stop)
+
+    def decrypted(self, state: bytes) -> PulledState:
+        """
+        A stored state as the engine reads it; it becomes that of the root.
+        """
+        self.services.files.write(Path(self.work_dir.location), state.decode())
+        name = f"pull-{self.services.ids.entry_id()[:8]}"
+        return pull(self.services, self.work_dir, self.evidence, name)
+
+
+@contextlib.contextmanager
+def private_root(
+    services: Services, prepared: PreparedStep, evidence: Path, *, extra: Mapping[str, str]
+) -> Iterator[PrivateRoot]:
+    """
+    A private root without any state, with ``extra`` files in it; it is removed at the end.
+
+    EngineFailed where it cannot be laid out or initialised.
+    """
+    with services.files.private(evidence) as place:
+        work_dir = services.workdirs.scratch_copy(prepared.work_dir, place, extra=extra)
+
+        def attempt(number: int) -> CallResult:
+            spec = call_spec(services, work_dir, evidence, f"query-init-{number}")
+            return call(services, Init(), spec, stop=services.stop)
+
+        result = patiently(services, prepared.step.name, "readback", attempt)
+        if result.exit_code != 0:
+            raise failure(result, "readback", services.stop)
+        yield PrivateRoot(services, work_dir, prepared.engine, evidence)
+
+
+def keep_state(
+    services: Services, prepared: PreparedStep, state: PulledState, evidence: Path, name: str
+) -> None:
+    """
+    Keep a provider state in the file ``name`` of an attempt, durably: encrypted where the step's
+    state is, so that nothing of ours holds in clear what the engine does not.
+    """
+    text = state.raw.decode()
+    if state_encryption(services, prepared):
+        place = services.files.inside(evidence, f"encrypt-{services.ids.entry_id()[:8]}")
+        with private_root(services, prepared, place, extra={}) as root:
+            root.set_state(state.raw)
+            text = Path(root.work_dir.location).read_text()
+    services.files.write(evidence / name, text)
+
+
+def read_state_file(
+    services: Services, prepared: PreparedStep, file: Path, evidence: Path
+) -> PulledState:
+    """
+    The provider state in a file that the engine left for a step, with the step's key where it is
+    encrypted; EngineFailed where it cannot be read.
+    """
+    raw = file.read_bytes()
+    if not is_encrypted(raw):
+        return services.engine.state_in_file(file)
+    place = services.files.inside(evidence, f"decrypt-{services.ids.entry_id()[:8]}")
+    with private_root(services, prepared, place, extra={}) as root:
+        return root.decrypted(raw)
 
 
 @dataclass(frozen=True)
@@ -177,3 +285,70 @@ def ask_provider(
     if services.stop.stopping:
         raise stopped(services.stop)
     return result
+
+
+# Before a create, look: what a plan would create is asked for before the marker.
+#
+# Only where the step declares an ``identity`` or a ``search`` of it; that costs one engine plan
+# more.
+
+
+def look_before_create(
+    session: Session, context: QueryContext, plan: CheckedPlan, inputs: StepInputs
+) -> CheckedPlan:
+    """
+    The plan with the objects to be created that are proven absent.
+
+    Refused where one of them exists. An object that the provider gives no answer about is created
+    all the same, and counts as not proven.
+    """
+    services, step = context.services, context.prepared.step
+    lookup = own_lookup(session.deployment, step, inputs, {})
+    query, queries = doubt_queries(step, to_be_created(plan.journal.planned), lookup, plan.before)
+    if query.is_empty:
+        return plan
+    place = services.files.inside(context.evidence, "before-create")
+    result = ask_provider(context, inputs, place, query)
+
+    def keyed(value: Json) -> str:
+        return digest(value, services.key)
+
+    records = services.store.records() if query.searches else []
+    managed = {(ref.type, ref.id) for record in records for ref in record.resources.inventory}
+    managed |= {(item.type, item.id) for item in plan.before.objects}
+    deleted = {item.address for item in plan.journal.planned if item.action == "delete"}
+    before = objects_before(
+        queries,
+        query,
+        result,
+        managed=managed,
+        leaving={(o.type, o.id) for o in plan.before.objects if o.address in deleted},
+        digest=keyed,
+    )
+    _check_absent(session, step.name, before)
+    for address, why in before.unknown.items():
+        services.note(
+            f"{address}: the provider could not tell whether it exists already: {why}",
+            step=step.name,
+        )
+    return replace(plan, journal=plan.journal.with_absent(before.absent))
+
+
+def _check_absent(session: Session, step: str, before: ObjectsBefore) -> None:
+    if not before.exist:
+        return
+    records = session.services.store.records()
+    problems = [
+        f"{address}: {' and '.join(ids)} exists already, and "
+        + whose(records, parse_address(address).type, ids)
+        for address, ids in before.exist.items()
+    ]
+    address, ids = next(iter(before.exist.items()))
+    target = str(session.deployment.target(step))
+    imported = shlex.join(("orchestrator", "import", target, address, ids[0]))
+    raise Refused(
+        "exists_already",
+        f"{step}: {'; '.join(problems)}",
+        hint=f"give it another name; or take it over: `{imported}`",
+        phase="readback",
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from orchestrator.app.inspection.liveness import LivenessProbe
+from orchestrator.app.inspection.read_context import LivenessProbe
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import call_spec, pull
 from orchestrator.app.steps.guards import reconcile_command

@@ -14,7 +14,7 @@ from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.preparation import PreparedStep
-from orchestrator.app.steps.private_root import read_state_file
+from orchestrator.app.steps.provider_query import read_state_file
 from orchestrator.app.surgery.imports import import_object
 from orchestrator.app.surgery.rebuild import import_together, rebuild_state
 from orchestrator.app.surgery.state_locks import check_breakable, state_lock_error

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
-from orchestrator.app.steps.preparation import PreparedStep
-from orchestrator.app.steps.state_lock import state_lock_of
+from orchestrator.app.steps.preparation import PreparedStep, state_lock_of
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.domain.record.state_lock import (

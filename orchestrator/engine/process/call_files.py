@@ -16,9 +16,9 @@ from msgspec import Struct
 from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.domain.text import Json
 from orchestrator.engine.process.wrapper import create_exclusively
+from orchestrator.local_files import read_regular
 from orchestrator.ports.engine import CallSpec
 from orchestrator.ports.system import Processes
-from orchestrator.regular_files import read_regular
 
 _SHARED = ("host", "boot_id", "pid_namespace")
 

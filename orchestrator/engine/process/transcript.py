@@ -12,8 +12,14 @@ from types import TracebackType
 from orchestrator.domain.events.events import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import escaped
-from orchestrator.engine.diagnostics import parse_crash, parse_text
-from orchestrator.engine.messages import Mask, ParsedLine, parse_line, render
+from orchestrator.engine.messages import (
+    Mask,
+    ParsedLine,
+    parse_crash,
+    parse_line,
+    parse_text,
+    render,
+)
 from orchestrator.engine.process.call_files import AnswerFile, CallFiles
 
 _READS = ("init", "plan", "show", "pull")  # the log of such a call may be gone after the command

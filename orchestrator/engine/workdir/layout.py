@@ -24,11 +24,10 @@ from orchestrator.engine.workdir.generated import (
     PROVIDER_FILE,
     Generated,
 )
-from orchestrator.engine.workdir.ignore_file import LOCK_FILE, is_loaded
-from orchestrator.engine.workdir.snapshot import Entry
+from orchestrator.engine.workdir.snapshot import LOCK_FILE, Entry, is_loaded
 from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.local_files import read_regular
 from orchestrator.ports.workdir import Snapshot
-from orchestrator.regular_files import read_regular
 
 _NOTES = ".orchestrator"  # no name of a step, so it cannot meet a target's directory
 _GENERATED = (BACKEND_FILE, PROVIDER_FILE)

@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import struct
 import sys
@@ -27,13 +28,86 @@ from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
 from orchestrator.engine.state import parse_state
 from orchestrator.engine.workdir import snapshot as snapshots
-from orchestrator.engine.workdir.composed_root import merged_lock_files, not_composable
 from orchestrator.engine.workdir.generated import BACKEND_FILE, Generated, backend_text, generate
-from orchestrator.engine.workdir.ignore_file import LOCK_FILE
 from orchestrator.engine.workdir.layout import Layout, make_private, work_path, write_private
+from orchestrator.engine.workdir.snapshot import LOCK_FILE, entries_of
 from orchestrator.errors import Busy, EngineFailed, Invalid, Location, OrchestratorError, Problem
+from orchestrator.local_files import check_regular, read_regular
 from orchestrator.ports.workdir import Snapshot, WorkDir, WorkDirConfig
-from orchestrator.regular_files import check_regular, read_regular
+
+# Which modules can be composed with others into one root, and their lock files merged into one.
+
+
+#: A module called by another one is not at the root: these say where it is.
+_COMPOSED = re.compile(r"\bpath\.(root|cwd|module)\b")
+_FILE = (
+    r"\b(?:file|fileexists|fileset|templatefile|file(?:base64|md5|sha1|sha256|sha512)"
+    r"|filebase64sha(?:256|512))"
+)
+#: Where the place of a module only leads to a file whose content is read, it changes nothing.
+_READS = re.compile(_FILE + r'\(\s*"?(?:\$\{)?\s*path\.module\b')
+#: Any other path may be one from the directory that the engine works in.
+_ELSEWHERE = re.compile(_FILE + r"\(|\babspath\(")
+_LOCAL_MODULE = re.compile(r'\bsource\s*=\s*"\$\{path\.module\}')
+_ONLY_AT_ROOT = re.compile(
+    r"^\s*(import|encryption|ephemeral)\b[^\n{=]*\{"  # or as JSON has it
+    r'|"(import|encryption|ephemeral)"\s*:\s*[\[{]',
+    re.MULTILINE,
+)
+_PROVIDER = re.compile(r'^provider "([^"]+)" \{\n(.*?)^\}', re.MULTILINE | re.DOTALL)
+_VERSION = re.compile(r'^\s*version\s*=\s*"([^"]+)"', re.MULTILINE)
+_HEADER = "# Made of the lock files of the steps.\n\n"
+
+
+def not_composable(snapshot: Snapshot) -> str:
+    """
+    The reason why a module cannot be called by another one without changing its plan; "" where it
+    can.
+    """
+    if any(variable.ephemeral for variable in snapshot.variables.values()):
+        return "it has ephemeral variables"
+    for entry in entries_of(snapshot):
+        if not entry.path.endswith((".tf", ".tofu", ".tf.json", ".tofu.json")):
+            continue
+        text = entry.data.decode(errors="replace")
+        rest = _READS.sub("", _LOCAL_MODULE.sub("", text))
+        place = _COMPOSED.search(rest)
+        if place:
+            return f"{entry.path} uses {place[0]}"
+        elsewhere = _ELSEWHERE.search(rest)
+        if elsewhere:
+            return f"{entry.path} may use {elsewhere[0]}...) with a path from its root"
+        block = _ONLY_AT_ROOT.search(text)
+        if block:
+            return f"{entry.path} has an {block[1] or block[2]} block"
+    return ""
+
+
+def merged_lock_files(lock_files: Mapping[str, bytes]) -> tuple[bytes, frozenset[str]]:
+    """
+    One lock file for all, and the steps left out of it: a step whose lock file chooses another
+    version of a provider than one before it.
+    """
+    blocks: dict[str, tuple[str, str]] = {}
+    others = set()
+    for step, content in lock_files.items():
+        chosen = dict(_providers(content.decode(errors="replace")))
+        if any(
+            blocks.get(source, chosen_block)[0] != chosen_block[0]
+            for source, chosen_block in chosen.items()
+        ):
+            others.add(step)
+            continue
+        blocks = {**chosen, **blocks}
+    text = _HEADER + "\n\n".join(block for _, block in blocks.values()) + "\n"
+    return text.encode(), frozenset(others)
+
+
+def _providers(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    for block in _PROVIDER.finditer(text):
+        version = _VERSION.search(block[2])
+        yield block[1], (version[1] if version else "", block[0])
+
 
 #: The kernel's struct flock: only to ask who holds the lock that engines take on a state file.
 _FLOCK = "hhqqi4x"
