@@ -1,9 +1,10 @@
 """
 Breaks the program in one place after the other and counts what no test notices.
 
-    python -m tests.mutation [--places 300] [--seed 1] [TESTS ...]
+    python -m tests.mutation [--places 300] [--seed 1] [--place FILE:NUMBER ...] [-- TESTS ...]
 
-The places are drawn from the function bodies in ``orchestrator/domain`` and ``orchestrator/app``.
+The places are drawn from the function bodies in ``orchestrator/domain`` and ``orchestrator/app``;
+each is printed as it ends, with the name by which ``--place`` breaks it again.
 Tests are collected once and run once, to learn which functions each of them runs; then each mutant
 is a fork of this process in which one function has another code, and the tests that run that
 function are run until one fails, the quickest first and at most ``--most``. Runs of the tool that
@@ -23,7 +24,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -61,18 +63,23 @@ class Mutant:
     what: str
     tree: ast.Module
 
+    @property
+    def place(self) -> str:
+        return f"{self.file.relative_to(REPOSITORY)}:{self.number}"
+
     def __str__(self) -> str:
-        return f"{self.file.relative_to(REPOSITORY)}:{self.line}: {self.what}"
+        return f"{self.place}  (line {self.line}) {self.what}"
 
 
-def mutants(file: Path) -> Iterator[tuple[int, str]]:
+def places_of(file: Path) -> list[int]:
     """
-    The places of a file that can be broken: their number in the order of the tree, and what is
-    done there.
+    The nodes of a file that can be broken, by their number in the order of the tree.
     """
-    for number, node in enumerate(ast.walk(ast.parse(file.read_text()))):
-        if _broken(copy.deepcopy(node)) is not None:
-            yield number, type(node).__name__
+    return [
+        number
+        for number, node in enumerate(ast.walk(ast.parse(file.read_text())))
+        if _broken(copy.deepcopy(node)) is not None
+    ]
 
 
 def mutant(file: Path, number: int) -> Mutant:
@@ -160,13 +167,11 @@ class Runner:
     A pytest plugin that runs the collected tests once, and then for each mutant those that matter.
     """
 
-    def __init__(self, places: int, seed: int, most: int) -> None:
+    def __init__(self, mutants: Iterable[Mutant], places: int, most: int) -> None:
+        self._mutants = mutants
         self._places = places
         self._most = most
-        self._random = random.Random(seed)
-        self.survivors: list[Mutant] = []
-        self.noticed = 0
-        self.untested: list[Mutant] = []
+        self.results: Counter[str] = Counter()
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         run_by: dict[tuple[str, int], list[tuple[float, pytest.Item]]] = {}
@@ -177,7 +182,7 @@ class Runner:
                 continue  # it would be noticed whatever is broken
             for key in seen:
                 run_by.setdefault(key, []).append((time.monotonic() - began, item))
-        for changed in self._drawn():
+        for changed in self._mutants:
             place = function_of(changed)
             if place is None:
                 continue
@@ -186,26 +191,35 @@ class Runner:
             by_time = sorted(run_by.get(key, ()), key=lambda each: each[0])
             tests = [item for _, item in by_time[: self._most]]
             if not tests:
-                self.untested.append(changed)
+                result = "untested"
             elif _survives(changed, function, code, tests):
-                self.survivors.append(changed)
-                print(f"survives  {changed}  ({len(tests)} tests)", flush=True)
+                result = "survives"
             else:
-                self.noticed += 1
-            if self.noticed + len(self.survivors) + len(self.untested) >= self._places:
+                result = "noticed"
+            self.results[result] += 1
+            print(f"{result}  {changed}  ({len(tests)} of {len(by_time)} tests)", flush=True)
+            if self.results.total() >= self._places:
                 break
         return True
 
-    def _drawn(self) -> Iterator[Mutant]:
-        files = [
-            file
-            for folder in FOLDERS
-            for file in sorted((REPOSITORY / "orchestrator" / folder).rglob("*.py"))
-        ]
-        drawn = [(file, number) for file in files for number, _ in mutants(file)]
-        self._random.shuffle(drawn)
-        for file, number in drawn:
-            yield mutant(file, number)
+
+def drawn(seed: int) -> Iterator[Mutant]:
+    """
+    All places in an order that ``seed`` decides.
+    """
+    places = [
+        (file, number)
+        for folder in FOLDERS
+        for file in sorted((REPOSITORY / "orchestrator" / folder).rglob("*.py"))
+        for number in places_of(file)
+    ]
+    random.Random(seed).shuffle(places)
+    return (mutant(file, number) for file, number in places)
+
+
+def named(place: str) -> Mutant:
+    file, number = place.rsplit(":", 1)
+    return mutant(REPOSITORY / file, int(number))
 
 
 def _fails(item: pytest.Item, seen: set[tuple[str, int]] | None = None) -> bool:
@@ -237,8 +251,7 @@ def watched(environ: Mapping[str, str], call: Callable[[], int]) -> int:
     ``call()`` in a fork of `tests.server`, broken and looked at as ``environ`` says.
     """
     if BREAK in environ:
-        file, number = environ[BREAK].rsplit(":", 1)
-        place = function_of(mutant(Path(file), int(number)))
+        place = function_of(named(environ[BREAK]))
         assert place is not None
         place[0].__code__ = place[1]
     if SEEN not in environ:
@@ -262,7 +275,7 @@ def _survives(
         os.setsid()
         with suppress(BaseException):
             function.__code__ = code
-            os.environ[BREAK] = f"{changed.file}:{changed.number}"
+            os.environ[BREAK] = changed.place
             if not any(_fails(item) for item in tests):
                 os._exit(0)
         os._exit(1)
@@ -282,16 +295,13 @@ def main() -> int:
     parser.add_argument("--places", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--most", type=int, default=20)
+    parser.add_argument("--place", action="append", help="break this one, and no drawn ones")
     parser.add_argument("tests", nargs="*", default=TESTS, help="what pytest takes, after `--`")
     given = parser.parse_args()
-    runner = Runner(given.places, given.seed, given.most)
+    chosen = map(named, given.place) if given.place else drawn(given.seed)
+    runner = Runner(chosen, given.places, given.most)
     pytest.main(["-q", "-p", "no:cacheprovider", "-o", "timeout=0", *given.tests], [runner])
-    for changed in runner.untested:
-        print(f"untested  {changed}")
-    print(
-        f"seed {given.seed}: {runner.noticed} noticed, {len(runner.survivors)} survive, "
-        f"{len(runner.untested)} in functions that none of these tests runs"
-    )
+    print(f"seed {given.seed}: {dict(runner.results)}")
     return 0
 
 
