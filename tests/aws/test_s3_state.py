@@ -261,7 +261,7 @@ def test_a_living_engine_keeps_its_lock(aws: Aws, tmp_path: Path) -> None:
     with cloud.attached() as reattach:
         found.project.environ["TF_REATTACH_PROVIDERS"] = reattach
         found.write("small")
-        cloud.arm("create", "web", "slow:60")
+        cloud.arm("create", "web", "slow")
         tool = found.project.start("apply", "one", "--yes")
         cloud.wait_for_call("create", "web")
         kill(tool)

@@ -18,13 +18,13 @@ from tests.project import PROGRAMS, Ended, Project, Running, eventually, require
 READS = frozenset(
     f"{port}.{method}"
     for port, methods in {
-        "store": ("newest", "history", "records", "claim", "lease", "blob", "blobs", "close"),
-        "files": ("directory", "read_run", "runs", "attempts", "engine_identity"),
-        "spool": ("pending",),
-        "engine": ("state", "state_before"),
-        "workdirs": ("snapshot", "unpack", "lock_file", "errored_state"),
+        "store": "newest newest_known history records claim lease blob blobs close probe",
+        "files": "directory read_run runs attempts engine_identity",
+        "spool": "pending",
+        "engine": "state state_before state_in_plan refreshed_state_in_plan pulled_state info_in",
+        "workdirs": "snapshot unpack lock_file errored_state not_composable",
     }.items()
-    for method in methods
+    for method in methods.split()
 )
 
 #: An object is a directory in ``place``; it is made, and removed, once the file ``hold`` is gone.
@@ -239,18 +239,20 @@ def points(calls: Sequence[str], *names: str) -> list[Point]:
     """
     Where to die in a run that makes these calls: before the first and after the last call of each
     name that changes anything, and before and after each append. With ``names`` only of calls that
-    begin with one of them.
+    begin with one of them. Of two places with no change between them, one is enough.
 
     Heartbeats count once: how many there are depends on the time.
     """
-    counts = Counter(calls)
-    found: list[Point] = []
-    for call in dict.fromkeys(calls):
-        if call in READS or not call.startswith(names or ""):
-            continue
-        last = 1 if call == "store.put_lease" else counts[call]
-        if call == "store.append":
-            found += [(call, n, when) for n in range(1, last + 1) for when in ("before", "after")]
-        else:
-            found += [(call, 1, "before"), (call, last, "after")]
-    return found
+    changing, counts = list[tuple[str, int]](), Counter[str]()
+    for call in calls:
+        if call not in READS and not (call == "store.put_lease" and counts[call]):
+            counts[call] += 1
+            changing.append((call, counts[call]))
+    found: dict[int, Point] = {}
+    for place, (call, number) in enumerate(changing):
+        if call.startswith(names or ""):
+            if call == "store.append" or number == 1:
+                found.setdefault(place, (call, number, "before"))
+            if call == "store.append" or number == counts[call]:
+                found[place + 1] = (call, number, "after")
+    return list(found.values())

@@ -124,8 +124,7 @@ def finish(pair: Pair, verb: str) -> None:
     check_history(pair)
 
 
-@pytest.mark.parametrize("port", ["store", "engine", "files", "workdirs"])
-def test_killed_at_any_call_it_goes_on(rounds: Rounds, port: str) -> None:
+def test_killed_at_any_call_it_goes_on(rounds: Rounds) -> None:
     """
     Law: an outlived run is settled from evidence.
     Wherever an apply or a destroy is killed, no status is stale, the same command settles it
@@ -133,7 +132,7 @@ def test_killed_at_any_call_it_goes_on(rounds: Rounds, port: str) -> None:
     """
     pair, applying, destroying = rounds.seasoned()
 
-    for apply, destroy in zip_longest(points(applying, port), points(destroying, port)):
+    for apply, destroy in zip_longest(points(applying), points(destroying)):
         if apply:
             kill(pair, "apply", apply)
         finish(pair, "apply")

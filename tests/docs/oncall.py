@@ -195,11 +195,12 @@ def unsaved_state(stage: Stage) -> None:
     with _states() as address:
         stage.blueprint(more=_backend(address))
         stage.quietly("apply", "shop", "--yes", "--step", "network")
-        stage.cloud.arm("create", "compute", "slow:2")
+        stage.cloud.arm("create", "compute", "slow")
         line = "orchestrator apply shop --yes"
         tool = stage.project.start(*shlex.split(line)[1:])
         stage.cloud.wait_for_call("create", "compute")
         _ask(f"{address}/compute?refuse=500")
+        stage.cloud.disarm()
         stage.show(line, finish(tool))
         _ask(f"{address}/compute?refuse=0")
         said = stage.type("orchestrator recover shop --step compute")
@@ -254,13 +255,14 @@ def remaining(stage: Stage) -> None:
 def spooled(stage: Stage) -> None:
     project = stage.project
     stage.quietly("apply", "shop", "--yes", "--step", "network")
-    stage.cloud.arm("create", "compute", "slow:1")
+    stage.cloud.arm("create", "compute", "slow")
     line = "orchestrator apply shop --yes"
     tool = project.start(*shlex.split(line)[1:])
     stage.cloud.wait_for_call("create", "compute")
     # The log of the store cannot grow any more; smaller files can be written.
     full = (project.own / "operations.db-wal").stat().st_size
     resource.prlimit(tool.pid, resource.RLIMIT_FSIZE, (full, full))
+    stage.cloud.disarm()
     stage.show(line, finish(tool))
     stage.type("orchestrator status shop --step compute")
     stage.type("orchestrator apply shop --yes")

@@ -98,7 +98,7 @@ def test_with_exec_a_cancelled_job_ends_in_good_order(project: Project, cloud: C
     With `exec` the tool is what gets the SIGINT: the engine stops and is awaited, what it
     did is recorded as stopped, nothing is in doubt or killed, and the next apply goes on.
     """
-    cloud.arm("create", "first", "slow:60")
+    cloud.arm("create", "first", "slow")
     job = Job(project, by_exec=True)
     cloud.wait_for_call("create", "first")
 
@@ -120,12 +120,13 @@ def test_without_exec_the_engine_outlives_a_cancelled_job(project: Project, clou
     not carry the job's id: it finishes and leaves its answer. The record says `running` until the
     next apply settles it, creates nothing again, and does what never ran.
     """
-    cloud.arm("create", "first", "slow:6")
+    cloud.arm("create", "first", "slow")
     job = Job(project, by_exec=False)
     cloud.wait_for_call("create", "first")
 
     ended = job.cancel()
     row = project.steps("job")["first"]
+    cloud.disarm()
     wait_for_answers(project)
     after = project.run("apply", "job", "--yes")
 

@@ -71,7 +71,7 @@ def act(place: Place, chance: random.Random) -> str:
             return f"{' '.join(words)}{told}: exit {code}"
         case "kill":
             op, name = chance.choice(("create", "delete")), chance.choice([*ADDRESSES])
-            place.cloud.arm(op, name, "slow:5,untold")
+            place.cloud.arm(op, name, "slow,untold")
             words = ("apply" if op == "create" else "destroy", "asked", "--yes")
             before = len(place.cloud.calls(op, name))
             tool = place.project.start(*words)

@@ -128,10 +128,11 @@ def test_a_finished_destroy_of_a_killed_tool_is_destroyed(each: Pair, method: st
     """
     name = each.applied(f"killed-{method}")
     answers = len(list(each.project.own.rglob("apply.answer.json")))
-    each.cloud.arm("delete", f"{name}-first", "slow:1")
+    each.cloud.arm("delete", f"{name}-first", "slow")
     tool = each.project.start("destroy", name, "--verify", method, "--yes")
     each.cloud.wait_for_call("delete", f"{name}-first")
     kill(tool)
+    each.cloud.disarm()
     wait_for_answers(each.project, answers + 1)
 
     before = each.project.status(name)["steps"][0]
@@ -149,7 +150,7 @@ def test_a_signal_during_a_destroy_keeps_what_is_known(pair: Pair) -> None:
     Exit 130, `stopped`, outputs kept, and the next destroy goes on.
     """
     name = pair.applied("stopped")
-    pair.cloud.arm("delete", "stopped-first", "slow:60,untold")
+    pair.cloud.arm("delete", "stopped-first", "slow,untold")
     tool = pair.project.start("destroy", name, "--verify", "provider", "--yes")
     pair.cloud.wait_for_call("delete", "stopped-first")
     tool.send_signal(signal.SIGINT)
@@ -169,7 +170,7 @@ def test_tool_and_engine_killed_during_a_destroy(pair: Pair) -> None:
     destroyed by the next one.
     """
     name = pair.applied("lost")
-    pair.cloud.arm("delete", "lost-last", "slow:60,unmade")
+    pair.cloud.arm("delete", "lost-last", "slow,unmade")
     tool = pair.project.start("destroy", name, "--yes")
     pair.cloud.wait_for_call("delete", "lost-last")
     kill_with_engine(pair.project, tool, "apply")
@@ -190,11 +191,12 @@ def test_an_outcome_that_the_store_did_not_take_is_destroyed_later(pair: Pair) -
     recorded by the next command; the provider state that was kept for it goes then.
     """
     name = pair.applied("spooled")
-    pair.cloud.arm("delete", "spooled-first", "slow:2")
+    pair.cloud.arm("delete", "spooled-first", "slow")
     database, away = pair.project.own / "operations.db", pair.project.root / "away.db"
     tool = pair.project.start("destroy", name, "--verify", "provider", "--yes")
     pair.cloud.wait_for_call("delete", "spooled-first")
     database.rename(away)
+    pair.cloud.disarm()
     ended = finish(tool)
     database.unlink(missing_ok=True)
     away.rename(database)

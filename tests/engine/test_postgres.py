@@ -183,7 +183,7 @@ def test_a_backend_that_goes_away_loses_no_state(
     kept and blocks a new apply, also once the server is back, until it is pushed; then the next
     apply finds everything in state.
     """
-    cloud.arm("create", "web", "slow:60")
+    cloud.arm("create", "web", "slow")
     tool = project.start("apply", "one", "--yes", "--json")
     cloud.wait_for_call("create", "web")
     postgres.stop()

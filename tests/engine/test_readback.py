@@ -366,7 +366,7 @@ def test_a_signal_ends_a_readback(place: Place) -> None:
     place.cloud.arm("create", "acme", "lost_answer")
     place.apply()
     before = place.project.entries("things")
-    place.cloud.arm("import", "acme", "slow:30")
+    place.cloud.arm("import", "acme", "slow")
     tool = place.project.start("reconcile", "asked", "--json")
     place.cloud.wait_for_call("import", "acme", nth=2)  # the first was before the create
     tool.send_signal(signal.SIGINT)
@@ -497,7 +497,7 @@ def test_a_killed_readback_leaves_nothing_behind(place: Place) -> None:
     place.cloud.arm("create", "acme", "lost_answer")
     place.apply()
     before = place.project.entries("things")
-    place.cloud.arm("import", "acme", "slow:30")
+    place.cloud.arm("import", "acme", "slow")
     tool = place.project.start("reconcile", "asked", "--json")
     place.cloud.wait_for_call("import", "acme", nth=2)  # the first was before the create
     kill_with_engine(place.project, tool, "query-1-1")

@@ -11,6 +11,7 @@ import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -266,7 +267,7 @@ def test_a_killed_run_is_waited_for_and_settled(
     whoever waits, or comes when it is gone, settles what it did, and nothing is made twice.
     """
     blueprint(project)
-    cloud.arm("create", "web", "slow:6")
+    cloud.arm("create", "web", "slow")
     tool = project.start("apply", "web", "--yes", "--step", "server")
     cloud.wait_for_call("create", "web")
     tool.kill()
@@ -279,6 +280,7 @@ def test_a_killed_run_is_waited_for_and_settled(
     }
     screen = project.ok("recover", "web").out
     assert (screen.count("is going on"), screen.count("> wait")) == (1, 1)
+    Timer(0.5, cloud.disarm).start()
     if waits:
         assert take(project, row, "wait") == 0
     else:

@@ -187,10 +187,11 @@ def test_a_step_whose_providers_wait_for_outputs_is_settled(project: Project, cl
     """
     project.copy("fixtures/shared")
     project.write("blueprints/regions.yaml", REGIONS)
-    cloud.arm("create", "web", "slow:1")
+    cloud.arm("create", "web", "slow")
     tool = project.start("apply", "regions", "--yes")
     cloud.wait_for_call("create", "web")
     kill(tool)
+    cloud.disarm()
     wait_for_answers(project, 2)
 
     ended = project.run("apply", "regions", "--yes")
@@ -293,7 +294,7 @@ def test_only_a_refresh_settles_an_update_in_doubt(project: Project, cloud: Clou
     """
     project.write("blueprints/growing.yaml", GROWING.replace("NAMES", "[]"))
     project.ok("apply", "growing", "--yes")
-    cloud.arm("update", "web", "slow:5")
+    cloud.arm("update", "web", "slow")
     tool = project.start("apply", "growing", "--yes", "-i", "size=large")
     cloud.wait_for_call("update", "web")
     kill_with_engine(project, tool, "apply")

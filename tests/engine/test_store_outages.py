@@ -59,12 +59,13 @@ def away_during_create(
     """
     An apply in whose create the server is stopped, and started again if it is to be ``back``.
     """
-    cloud.arm("create", "web", "slow:2")
+    cloud.arm("create", "web", "slow")
     tool = project.start("apply", "one", "--yes", *options)
     cloud.wait_for_call("create", "web")
     postgres.stop()
     if back:
         postgres.start()
+    cloud.disarm()
     return finish(tool)
 
 
@@ -172,13 +173,15 @@ def test_a_server_that_goes_away_under_surgery(
     project.write("orchestrator.yaml", "project: acme\nsettle_seconds: 0\n")
     address = "fakecloud_server.this"
     known = ("--forget", address, "--reason", "there was none before")
-    cloud.arm("import", made, "slow:4", remaining=2)
+    cloud.arm("import", made, "slow:0")  # in the plan that is shown
+    cloud.arm("import", made, "slow")
     tool = project.start(
         *("reconcile", "one", "--yes", "--adopt", f"{address}={made}", *known),
         *("--store-grace", "2s"),
     )
     eventually(lambda: len(cloud.calls("import")) == 2, "the import is under way", tool)
     postgres.stop()
+    cloud.disarm()
     ended = finish(tool)
     postgres.start()
     forgot = project.run("reconcile", "one", "--yes", *known)
@@ -212,7 +215,7 @@ def test_a_runner_that_comes_back_is_fenced(
     While the engine of a first run works, somebody else writes the next entry of its target: its
     outcome loses, exit 21, overwrites nothing, and is kept as evidence, also in the store.
     """
-    cloud.arm("create", "web", "slow:3")
+    cloud.arm("create", "web", "slow")
     tool = project.start("apply", "one", "--yes", "--json")
     cloud.wait_for_call("create", "web")
     store = PostgresStore(postgres.url, project="acme")
@@ -225,6 +228,7 @@ def test_a_runner_that_comes_back_is_fenced(
         }
     )
     store.append(rival)
+    cloud.disarm()
     ended = finish(tool)
     entries = store.history(marker.target.target)
     late = store.blobs(f"runs/{marker.run_id}/late-")
