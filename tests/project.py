@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from orchestrator.engine.choose import find_library
@@ -66,6 +67,16 @@ def eventually(condition: Callable[[], bool], what: str, tool: Running | None = 
                 said = "".join(text or "" for text in tool.communicate())
             pytest.fail(f"waited in vain: {what}; {said}")
         time.sleep(0.03)
+
+
+def is_running(pid: int) -> bool:
+    """
+    Whether the process is more than a zombie that nobody has reaped yet.
+    """
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def finish(process: Running) -> Ended:

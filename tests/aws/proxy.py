@@ -1,13 +1,12 @@
 """
-A proxy between a provider and its cloud that can lose the answer of one chosen call, hold it back,
-or not let the call through.
+A proxy between a provider and its cloud that can lose the answer of one chosen call, or not let the
+call through.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,9 +17,10 @@ from urllib.parse import parse_qs, urlsplit
 
 #: ``drop``: handled, and the answer is lost. ``refuse``: the connection ends before the call is
 #: handled. ``hang``: the call is not handled and no answer ever comes, as on a connection that is
-#: open on one side only. ``deny``: an answer in the cloud's place that the caller may not do this;
-#: ``throttle``: that there are too many calls. ``forget``: handled without its conditions.
-Fault = Literal["drop", "refuse", "hang", "deny", "throttle", "forget"]
+#: open on one side only; ``mute``: the same after it was handled. ``deny``: an answer in its
+#: place, that the caller may not do this; ``throttle``: that there are too many calls. ``forget``:
+#: handled without its conditions.
+Fault = Literal["drop", "refuse", "hang", "mute", "deny", "throttle", "forget"]
 
 _DENIED = (
     b"<Response><Errors><Error><Code>UnauthorizedOperation</Code>"
@@ -64,15 +64,15 @@ class _Rule:
 class Proxy:
     """
     What the proxy does and has seen. ``calls`` are the names of all calls that came, in order,
-    ``paths`` what each was about.
+    ``paths`` what each was about; ``handled`` the names of those that the cloud has answered.
     """
 
     port: int = 0
     calls: list[str] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    handled: list[str] = field(default_factory=list)
     over: threading.Event = field(default_factory=threading.Event)
     _rules: dict[str, _Rule] = field(default_factory=dict)
-    _delays: dict[str, float] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -89,20 +89,12 @@ class Proxy:
         with self._lock:
             self._rules[call] = _Rule(fault, nth - 1, times)
 
-    def delay(self, call: str, seconds: float) -> None:
-        """
-        Hold back the answers of these calls for so long from now on.
-        """
-        with self._lock:
-            self._delays[call] = seconds
-
     def disarm(self) -> None:
         """
         Let everything through again.
         """
         with self._lock:
             self._rules.clear()
-            self._delays.clear()
 
     def count(self, call: str) -> int:
         """
@@ -110,22 +102,21 @@ class Proxy:
         """
         return self.calls.count(call)
 
-    def meet(self, call: str, path: str) -> tuple[Fault | None, float]:
+    def meet(self, call: str, path: str) -> Fault | None:
         """
-        Note a call: the fault that it meets, and for how long its answer is held back.
+        Note a call: the fault that it meets.
         """
         with self._lock:
             self.calls.append(call)
             self.paths.append(path)
-            delay = self._delays.get(call, 0.0)
             rule = self._rules.get(call)
             if rule is None or rule.remaining == 0:
-                return None, delay
+                return None
             if rule.after:
                 rule.after -= 1
-                return None, delay
+                return None
             rule.remaining -= 1
-            return rule.fault, delay
+            return rule.fault
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -136,7 +127,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_one_call(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        fault, delay = self.proxy.meet(name_of(self.command, self.path, body), self.path)
+        name = name_of(self.command, self.path, body)
+        fault = self.proxy.meet(name, self.path)
         if fault == "hang":
             self.proxy.over.wait()
         if fault in ("refuse", "hang"):
@@ -160,8 +152,10 @@ class _Handler(BaseHTTPRequestHandler):
             return
         finally:
             connection.close()
-        time.sleep(delay)
-        if fault == "drop":
+        self.proxy.handled.append(name)
+        if fault == "mute":
+            self.proxy.over.wait()
+        if fault in ("drop", "mute"):
             self._hang_up()
         else:
             self._answer(answer.status, answer.getheaders(), text)

@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import psutil
 import pytest
 
 from orchestrator.checks import SystemChecks
@@ -25,6 +24,7 @@ from orchestrator.domain.secrets import LeafPath
 from orchestrator.domain.text import Json
 from orchestrator.engine.process.environment import child_environment
 from tests.fakes.clock import SetClock, SetStop
+from tests.project import eventually, is_running
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "fakecloud"
 
@@ -331,12 +331,7 @@ def test_a_command_is_killed_with_its_children(tmp_path: Path, ends: str) -> Non
         "killed after 5 s" if ends == "timeout" else "stopped",
     )
     left = [int(pid) for pid in pids.read_text().split()]
-    psutil.wait_procs([psutil.Process(pid) for pid in left if psutil.pid_exists(pid)], timeout=30)
-    assert not [
-        pid
-        for pid in left
-        if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    ]
+    eventually(lambda: not any(map(is_running, left)), "the command ends with its children")
 
 
 def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:

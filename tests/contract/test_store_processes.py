@@ -8,7 +8,6 @@ import json
 import random
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -207,7 +206,7 @@ def watched(
     request: pytest.FixtureRequest, s3: ObjectServer, tmp_path: Path
 ) -> Iterator[tuple[Place, Proxy]]:
     """
-    A bucket, and a proxy that holds requests back, before or after they are carried out.
+    A bucket, and a proxy that answers no request, before or after it is carried out.
     """
     place = shared_place(request, "s3", tmp_path)
     with proxy_before(int(s3.endpoint.rpartition(":")[2])) as proxy:
@@ -230,25 +229,20 @@ def test_a_client_killed_in_a_request_leaves_all_or_nothing(
     place, proxy = watched
     store = place.open()
     store.append(entry(sequence=1, entry_id="one"))
-    before = proxy.count("PUT object")
-    if moment == "before":
-        proxy.arm("PUT object", "hang", nth=nth)
-    else:
-        proxy.delay("PUT object", 1)
+    reached = proxy.calls if moment == "before" else proxy.handled
+    wanted = reached.count("PUT object") + nth
+    proxy.arm("PUT object", "hang" if moment == "before" else "mute", nth=nth)
     with start(_ONCE, place, operation) as child:
-        eventually(lambda: proxy.count("PUT object") == before + nth, "the request is made", child)
-        threading.Event().wait(0.3)
+        eventually(lambda: reached.count("PUT object") == wanted, "the request is made", child)
         child.kill()
-    proxy.disarm()
-    threading.Event().wait(1)
     done = (moment, nth) == ("after", 2 if operation == "append" else 1)
 
     store = place.open()
     match operation:
         case "append":
             store.append(entry(sequence=3 if done else 2, entry_id="next"))
-            wanted = ["next", "killed", "one"] if done else ["next", "one"]
-            assert [item.entry_id for item in store.history(NETWORK)] == wanted
+            names = ["next", "killed", "one"] if done else ["next", "one"]
+            assert [item.entry_id for item in store.history(NETWORK)] == names
         case "claim":
             held = store.claim("web", "prod")
             assert held == (claim("killed") if done else None)

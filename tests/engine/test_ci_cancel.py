@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -66,16 +67,18 @@ class Job:
             start_new_session=True,
         )
 
-    def cancel(self, *, before_term: float = 1.5, before_kill: float = 0.5) -> Ended:
+    def cancel(self, *, before_term: float = 1.5, told: Callable[[], bool] = lambda: True) -> Ended:
         """
-        Cancel it; how its entry process ended. The waits are in seconds.
+        Cancel it; how its entry process ended. There is no SIGTERM before ``before_term`` seconds
+        have passed and ``told`` holds.
         """
         self.entry.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.entry.wait(before_term)
             return finish(self.entry)
+        eventually(told, "who is to stop is told", self.entry)
         self.entry.send_signal(signal.SIGTERM)
-        time.sleep(before_kill)
+        time.sleep(0.5)
         for process in self.tracked():
             process.kill()
         return finish(self.entry)
@@ -154,8 +157,9 @@ def test_an_engine_that_heeds_no_stop_outlives_a_cancelled_job(
     )
     job = Job(project, by_exec=True)
     eventually(pipe.exists, "the create hangs", job.entry)
+    (said,) = project.own.rglob("raw/apply.stdout")
 
-    ended = job.cancel()
+    ended = job.cancel(told=lambda: "Interrupt received" in said.read_text())
     row = project.steps("job")["it"]
     pipe.write_text("go\n")
     pipe.unlink(missing_ok=True)

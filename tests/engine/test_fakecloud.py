@@ -18,12 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import fixtures.fakecloud
 from fixtures.fakecloud import KINDS, Cloud, Kind, Result, Root, environment, find_program, install
-from tests.project import ENGINES, eventually
+from tests.project import ENGINES, eventually, is_running
 
 MODULES = Path(fixtures.fakecloud.__file__).parent / "modules"
 LOCK_FILE = ".terraform.tfstate.lock.info"
@@ -53,16 +52,6 @@ def servers(names: Any, *, size: str = "small") -> str:
     A whole configuration with these servers.
     """
     return HEAD + "".join(server(name, size=size) for name in names)
-
-
-def running(pid: int) -> bool:
-    """
-    Whether the process is more than a zombie that nobody has reaped yet.
-    """
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.NoSuchProcess:
-        return False
 
 
 def by_name(result: Result, type_: str) -> dict[str, str]:
@@ -107,7 +96,7 @@ def cloud(tmp_path: Path) -> Iterator[Cloud]:
     """
     cloud = Cloud(tmp_path / "cloud.db")
     yield cloud
-    eventually(lambda: not any(map(running, cloud.provider_pids())), "the providers end")
+    eventually(lambda: not any(map(is_running, cloud.provider_pids())), "the providers end")
 
 
 @pytest.fixture
@@ -744,7 +733,7 @@ class TestSignals:
         apply.send(signal.SIGKILL)
         assert apply.wait().code == -signal.SIGKILL
         assert cloud.servers() == ()
-        eventually(lambda: not any(map(running, cloud.provider_pids())), "the providers end")
+        eventually(lambda: not any(map(is_running, cloud.provider_pids())), "the providers end")
         assert root.state_file.read_bytes() == b""
         assert json.loads((root.directory / LOCK_FILE).read_text())["Operation"] == (
             "OperationTypeApply"
@@ -813,7 +802,7 @@ class TestSignals:
             cloud.wait_for_call("create", "web")
             process.kill()
         cloud.disarm()
-        eventually(lambda: not running(engine), "the engine ends")
+        eventually(lambda: not is_running(engine), "the engine ends")
         assert len(cloud.servers()) == 1
         locked = (root.directory / LOCK_FILE).exists()
         if output == "pipe":
