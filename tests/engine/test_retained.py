@@ -85,6 +85,33 @@ def test_a_retained_step_outlives_destroys_and_applies(project: Project) -> None
     assert project.record("zone")["outputs"]["value"] == "two"
 
 
+def test_an_apply_does_not_destroy_what_is_retained(project: Project) -> None:
+    """
+    A replacement is refused until the step is released, by the plan as by the apply; where only the
+    blueprint retains it, both say so. What changes in place goes on.
+    """
+    replacing = ("shared", "--step", "zone", "--replace", "terraform_data.object")
+    expected = project.ok("plan", *replacing).said
+    told = project.ok("apply", *replacing, "--yes").said
+    project.ok("destroy", "shared", "--yes")
+    alive = project.record("zone")["resources"]["inventory"]
+
+    planned = project.run("plan", *replacing)
+    refused = project.run("apply", *replacing, "--yes")
+    unmoved = project.record("zone")["resources"]["inventory"]
+    project.ok("apply", "shared", "--step", "zone", "-i", "value=two", "--yes")
+    project.ok("release", "shared", "--step", "zone", "--reason", "moved")
+    released = project.ok("apply", *replacing, "--yes").said
+
+    for said in (expected, told, planned.said, refused.said, released):
+        said = " ".join(said.split())
+        assert "destroy terraform_data.object" in said and "shared zone (net-team" in said
+    assert (planned.code, refused.code) == (4, 4)
+    assert "orchestrator release shared --step zone" in refused.said
+    assert unmoved == alive
+    assert project.record("zone")["resources"]["inventory"] != alive
+
+
 KEPT = ("--reason", "audit", "--owner", "ops-team", "--review-by")
 
 

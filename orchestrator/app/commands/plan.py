@@ -30,6 +30,7 @@ from orchestrator.app.steps.guards import (
     check_adopted,
     check_adopted_records,
     check_dependents,
+    check_retained,
     check_state,
     describe_doubts,
 )
@@ -366,6 +367,10 @@ class Planner:
                 proposal.journal,
                 accepted=self.request.options.plan.accept_adopted,
             )
+            kept = None
+            if verb == "apply":
+                record, journal = prepared.record, proposal.journal
+                kept = check_retained(self.deployment, prepared.step, record, journal)
             check(proposal)
         except Refused as exc:
             self.rows.fail(name, exc, method=method, plan=proposal.shown)
@@ -375,7 +380,8 @@ class Planner:
             why = "upstream changes: planned when it is applied"
             self.rows.defer(name, why, first, plan=proposal.shown)
             return
-        reasons = [STATE_REWRITTEN] if proposal.rewrites_state else []
+        reasons = [kept] if kept else []
+        reasons += [STATE_REWRITTEN] if proposal.rewrites_state else []
         if proposal.doubts:
             destroying = verb == "destroy"
             effect = "it would not end `destroyed`" if destroying else "an apply is refused"

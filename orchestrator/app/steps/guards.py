@@ -28,6 +28,7 @@ from orchestrator.domain.recovery.command_line import (
 )
 from orchestrator.domain.target import Target
 from orchestrator.domain.transitions.doubts import StateObservation, missing_from_state, open_doubts
+from orchestrator.domain.transitions.retention import retention
 from orchestrator.errors import InDoubt, Invalid, Problem, Refused
 
 
@@ -288,6 +289,27 @@ def check_adopted(
     ]
     if adopted and accepted is None:
         raise adopted_refusal(target, adopted)
+
+
+def check_retained(
+    deployment: Deployment, step: Step, record: OperationRecord | None, journal: Journal
+) -> str | None:
+    """
+    Refused where the plan of an apply would destroy objects of a step that is retained; a note
+    where only the blueprint says that it is to be.
+    """
+    kept = retention(step.retain, record)
+    doomed = [item.address for item in journal.planned if item.action in ("delete", "replace")]
+    if kept is None or not doomed:
+        return None
+    message = (
+        f"it would destroy {_some(doomed)} of what is retained: {kept.reason} ({kept.owner}, "
+        f"review by {kept.review_by})"
+    )
+    if record is not None and record.status is Status.RETAINED:
+        release = command_line(deployment, "release", "--step", step.name, "--reason", "WHY")
+        raise Refused("retained", f"{step.name}: {message}", hint=f"if it may go: `{release}`")
+    return message
 
 
 def check_adopted_records(

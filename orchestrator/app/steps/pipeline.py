@@ -22,7 +22,7 @@ from orchestrator.app.steps.absence import (
 from orchestrator.app.steps.approved_plan import check_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.engine_calls import call_spec, pull, stopped
-from orchestrator.app.steps.guards import check_adopted, check_state
+from orchestrator.app.steps.guards import check_adopted, check_retained, check_state
 from orchestrator.app.steps.mutation import (
     Mutation,
     StepResult,
@@ -152,6 +152,8 @@ class StepPipeline:
                     plan.journal,
                     accepted=self.options.accept_adopted,
                 )
+                if self.verb == "apply":
+                    self._check_retained(plan)
                 lineage = self.session.run.lineage
                 if lineage is not None and lineage.kind == "rollback":
                     record, journal = self.prepared.record, plan.journal
@@ -169,6 +171,12 @@ class StepPipeline:
                 if self.verb == "apply":
                     plan = look_before_create(self.session, self._query, plan, self.inputs)
             yield plan
+
+    def _check_retained(self, plan: CheckedPlan) -> None:
+        deployment, record = self.session.deployment, self.prepared.record
+        note = check_retained(deployment, self.step, record, plan.journal)
+        if note is not None:
+            self.services.note(note, level="warning", step=self.step.name)
 
     def adopt(self, *, accepted: str | None) -> StepResult:
         """
