@@ -194,9 +194,10 @@ def test_what_was_cut_short_is_not_blindly_repeated(project: Project) -> None:
     record = project.record("db")
     assert (record["status"], record["error"]["code"]) == ("error", "before_destroy_unknown")
     hold.unlink()
-    refused = project.run("destroy", "kept", "--yes")
-    assert refused.code == 4
-    assert "--repeat-before-destroy WHY" in refused.said
+    for words in (("plan", "kept", "--destroy"), ("destroy", "kept", "--yes")):
+        refused = project.run(*words)
+        assert refused.code == 4
+        assert "--repeat-before-destroy WHY" in refused.said
     assert len(archived(project)) == 1
     project.ok("destroy", "kept", "--yes", "--repeat-before-destroy", "it wrote nothing")
     assert project.record("db")["before_destroy"]["reason"] == "it wrote nothing"

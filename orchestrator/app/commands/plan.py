@@ -11,6 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from orchestrator.app.commands.plan_rows import PlanRows
+from orchestrator.app.destroy.hooks import check_before_destroy_known
 from orchestrator.app.inspection.orphans import alive_orphans
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.hooks import check_earlier_work
@@ -244,7 +245,15 @@ class Planner:
             self._check_destroy(name)
             if self.request.hooks and self._first(name):
                 self._plan_hook(step)
-        self._ask(name)
+        self._ask(name, check=lambda _: self._check_hook_known(name))
+
+    def _check_hook_known(self, name: str) -> None:
+        """
+        Refused where a destroy is, for its `before_destroy` may have run before.
+        """
+        record = self.steps.records[name]
+        if self.request.verb == "destroy" and record is not None and self._first(name):
+            check_before_destroy_known(self.deployment, record, name)
 
     def _check_destroy(self, name: str) -> None:
         """

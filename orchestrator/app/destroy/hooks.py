@@ -13,6 +13,7 @@ from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline
+from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
@@ -159,11 +160,17 @@ def _due_hook(request: DestroyRequest, runner: StepRunner, name: str) -> HookRun
     if action is None or record is None or not _is_due(request, record):
         return None
     if request.repeat is None:
-        options = ("--step", name, "--repeat-before-destroy", "WHY")
-        check_outcome_known(
-            record.before_destroy, name, command_line(runner.deployment, "destroy", *options)
-        )
+        check_before_destroy_known(runner.deployment, record, name)
     return HookRun(runner, name, "before_destroy", action, reason=request.repeat)
+
+
+def check_before_destroy_known(deployment: Deployment, record: OperationRecord, name: str) -> None:
+    """
+    Refused where the last run of the hook was cut short.
+    """
+    options = ("--step", name, "--repeat-before-destroy", "WHY")
+    again = command_line(deployment, "destroy", *options)
+    check_outcome_known(record.before_destroy, name, again)
 
 
 def _is_due(request: DestroyRequest, record: OperationRecord) -> bool:
