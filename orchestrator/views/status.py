@@ -257,6 +257,9 @@ def _since(step: StepState, page: Page, named: dict[str, str]) -> str:
     when = moment(step.updated_at, page.paper.now)
     run = named.get(step.run_id, f", run {step.run_id}") if step.run_id else ""
     named.setdefault(step.run_id or "", f", run of {step.step}")
+    latest = step.last_run_status
+    ran = latest not in (None, StepStatus.PENDING, StepStatus.SKIPPED)
+    ended_otherwise = ran and latest != step.status and step.condition is None
     match step.status:
         case StepStatus.RUNNING:
             what = f"{step.active_command or 'a command'} began {when}{run}; {_condition(step)}"
@@ -268,6 +271,8 @@ def _since(step: StepState, page: Page, named: dict[str, str]) -> str:
                 if unfinished
                 else f"{step.failed_command or 'command'} failed"
             )
+            if ended_otherwise:  # a later run found the error
+                return f"{text} {when}; {latest} in {run.removeprefix(', ')}"
             what = f"{text} {when}{run}"
         case StepStatus.OK:
             what = f"since {when}{run}"
@@ -282,11 +287,7 @@ def _since(step: StepState, page: Page, named: dict[str, str]) -> str:
             | StepStatus.SKIPPED
         ):
             what = f"since {when}{run}"
-    latest = step.last_run_status
-    ran = latest not in (None, StepStatus.PENDING, StepStatus.SKIPPED)
-    if ran and latest != step.status and step.condition is None:
-        what += f"; {latest} in that run"
-    return what
+    return f"{what}; {latest} in that run" if ended_otherwise else what
 
 
 def _outputs(step: StepState, page: Page, *, well: bool) -> list[Row]:

@@ -77,6 +77,23 @@ def test_outputs_of_an_earlier_run_name_it() -> None:
     assert "from run 20260714-090000-a1b2 at 2026-07-14 09:12:00 UTC" in text
 
 
+def test_a_failure_is_not_told_of_an_earlier_run_that_went_well() -> None:
+    """
+    A destroy without a marker, or a reconcile, may find an error: the run of the record is the
+    apply before it.
+    """
+    (failed,) = [step for step in ERROR.steps if step.status is StepStatus.ERROR]
+    later = failed.model_copy(
+        update={"last_run_status": StepStatus.OK, "failed_command": "destroy"}
+    )
+    document = ERROR.model_copy(update={"steps": (later,)})
+
+    said = " ".join(status_text(document, Paper(now=NOW, width=300)).split())
+
+    assert f"; ok in run {failed.run_id}" in said
+    assert f"UTC), run {failed.run_id}" not in said
+
+
 def test_a_sensitive_output_is_named_and_not_shown() -> None:
     """
     The reader learns that there is one.
