@@ -11,7 +11,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
@@ -28,13 +28,15 @@ _WRITING = Lock()
 
 
 @contextmanager
-def xml_api_before(json_api: str) -> Iterator[str]:
+def xml_api_before(json_api: str, refused: Set[str] = frozenset()) -> Iterator[str]:
     """
-    The address of an XML API before a server of the JSON API.
+    The address of an XML API before a server of the JSON API. Whoever calls has all permissions for
+    objects but those that are ``refused`` at the time: to replace one is to create and delete it.
     """
 
     class Handler(_Handler):
         behind = json_api
+        lacking = refused
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = Thread(target=server.serve_forever, daemon=True)
@@ -49,6 +51,7 @@ def xml_api_before(json_api: str) -> Iterator[str]:
 
 class _Handler(BaseHTTPRequestHandler):
     behind: str
+    lacking: Set[str]
     protocol_version = "HTTP/1.1"
     wbufsize = -1  # head and body leave together: the body would wait 40 ms for an ACK of the head
     began = (datetime.now(UTC), time.monotonic())
@@ -73,6 +76,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_PUT(self) -> None:
         bucket, name = self._names()
         data = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self._refuse("create") or ("delete" in self.lacking and self._replaces(bucket, name)):
+            return
         # As multipart: the server heeds conditions of no other kind of upload.
         query = {"uploadType": "multipart"}
         condition = self.headers.get("x-goog-if-generation-match")
@@ -86,18 +91,54 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_DELETE(self) -> None:
         bucket, name = self._names()
+        if self._refuse("delete"):
+            return
         if self._ask(f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}", "DELETE") is not None:
             self._answer(204, b"", {})
 
+    def _refuse(self, permission: str) -> bool:
+        """
+        Whether the caller lacks a permission, and was told so.
+        """
+        if permission not in self.lacking:
+            return False
+        text = (
+            "<Error><Code>AccessDenied</Code><Message>Access denied.</Message><Details>robot does "
+            f"not have storage.objects.{permission} access.</Details></Error>"
+        )
+        self._answer(403, text.encode(), {})
+        return True
+
+    def _missing(self, bucket: str) -> bytes:
+        """
+        Which is missing, the object or its bucket, as the XML API says it.
+        """
+        code = "NoSuchKey"
+        try:
+            urllib.request.urlopen(f"{self.behind}/storage/v1/b/{bucket}", timeout=20).close()
+        except urllib.error.HTTPError:
+            code = "NoSuchBucket"
+        return f"<Error><Code>{code}</Code><Message>It does not exist.</Message></Error>".encode()
+
+    def _replaces(self, bucket: str, name: str) -> bool:
+        path = f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}"
+        try:
+            urllib.request.urlopen(f"{self.behind}{path}", timeout=20).close()
+        except urllib.error.HTTPError:
+            return False
+        return self._refuse("delete")
+
     def _object(self, *, body: bool) -> None:
         bucket, name = self._names()
+        if self._refuse("get"):
+            return
         path = f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}"
         # Bytes and generation in one answer: the object may be another one a moment later.
         try:
             with urllib.request.urlopen(f"{self.behind}{path}?alt=media", timeout=20) as answer:
                 data, told = answer.read(), answer.headers
         except urllib.error.HTTPError as exc:
-            self._answer(exc.code, exc.read(), {})
+            self._answer(exc.code, self._missing(bucket), {})
             return
         meta = {
             "generation": told["X-Goog-Generation"],
@@ -107,6 +148,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, data, meta, body=body)
 
     def _list(self, bucket: str, query: dict[str, list[str]]) -> None:
+        if self._refuse("list"):
+            return
         asked = {"prefix": query.get("prefix", [""])[0]}
         told = self._ask(f"/storage/v1/b/{bucket}/o?{urlencode(asked)}", "GET")
         if told is None:

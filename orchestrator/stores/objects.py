@@ -439,7 +439,7 @@ class ObjectsStore:
         try:
             yield
         except (BaseError, OSError) as exc:
-            # A listing that is forbidden is no error of its own to the client library.
+            # A listing or a removal that is forbidden is no error of its own to the client library.
             refused = isinstance(exc, PermissionDeniedError | UnauthenticatedError)
             external = re.search(r"External \w+ credential provider: ", str(exc))
             if external is not None:
@@ -449,7 +449,7 @@ class ObjectsStore:
                     f"{self._url}: no credentials: {why}",
                     hint="log in again, or look at the profile, role or token that they come from",
                 ) from exc
-            if refused or "403 Forbidden" in str(exc):
+            if refused or re.search(r"403 Forbidden|\(code: (403|AccessDenied)\)", str(exc)):
                 raise StoreUnavailable(
                     f"{self._url}: {name}: not allowed{_refusal(exc)}",
                     hint="look at the credentials and at the clock of this machine; "

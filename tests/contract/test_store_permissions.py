@@ -4,7 +4,9 @@ The permissions that docs/stores.md asks for: they are enough, and each of them 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,12 +17,12 @@ from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.object_clients import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from orchestrator.stores.postgres import PostgresStore
-from tests.aws.proxy import Proxy, proxy_before
+from tests.aws.proxy import proxy_before
 from tests.contract.stores import postgres
 from tests.engine.postgres import Postgres
 from tests.fakes.entries import NETWORK, claim, entry, lease
 from tests.project import REPOSITORY
-from tests.servers import s3_server
+from tests.servers import azure_server, container_signature, gcs_server, s3_server
 
 __all__ = ["postgres"]
 
@@ -166,35 +168,87 @@ def test_the_page_grants_what_is_tested() -> None:
         ), (table, privilege)
 
 
-@pytest.fixture
-def bucket(tmp_path: Path) -> Iterator[tuple[ObjectsStore, Proxy]]:
-    with s3_server() as server, proxy_before(int(server.endpoint.rpartition(":")[2])) as proxy:
+#: What the page asks for in a bucket, and the checks that fail without it.
+_WRITES = {"write", "write and read a blob", "write a heartbeat", "conditional writes"}
+_REMOVES = {"write", "remove a blob", "remove a heartbeat"}
+_READS = {"write", "write and read a blob", "read a heartbeat", "conditional writes"}
+BUCKETS = {
+    "s3": {
+        "s3:GetObject": _READS,
+        "s3:PutObject": _WRITES,
+        "s3:DeleteObject": _REMOVES,
+        "s3:ListBucket": {"read records"},
+    },
+    "gs": {
+        "storage.objects.get": _READS,
+        "storage.objects.create": _WRITES,
+        # What exists is replaced by deleting it.
+        "storage.objects.delete": _WRITES | _REMOVES,
+        "storage.objects.list": {"read records"},
+    },
+    "az": {"r": _READS, "w": _WRITES, "d": _REMOVES, "l": {"read records"}},
+}
+#: The requests to S3 that each permission is for.
+_CALLS = {
+    "s3:GetObject": "GET object",
+    "s3:PutObject": "PUT object",
+    "s3:DeleteObject": "POST bucket?delete",
+    "s3:ListBucket": "GET bucket?list-type",
+}
+
+
+@contextmanager
+def bucket_without(directory: Path, kind: str, permission: str) -> Iterator[ObjectsStore]:
+    """
+    A store in an empty bucket, for somebody who lacks a permission; nobody lacks "".
+    """
+    with ExitStack() as stack:
+        match kind:
+            case "s3":
+                server = stack.enter_context(s3_server())
+                port = int(server.endpoint.rpartition(":")[2])
+                proxy = stack.enter_context(proxy_before(port))
+                if permission:
+                    proxy.arm(_CALLS[permission], "deny", times=10_000)
+                config = {**server.config, "endpoints": {"s3": proxy.url}}
+            case "gs":
+                refused = {permission.removeprefix("storage.objects.")}
+                server = stack.enter_context(gcs_server(directory, refused=refused))
+                config = {**server.config}
+            case _:
+                server = stack.enter_context(azure_server(directory))
+                letters = "".join(name for name in BUCKETS["az"] if name != permission)
+                config = {**server.config, "sas_token": container_signature("acme", letters)}
+                del config["access_key"]
         server.make_bucket("acme")
-        config = {**server.config, "endpoints": {"s3": proxy.url}}
-        opened = open_bucket("s3://acme/orchestrator", config, server.environ)
-        yield ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now), proxy
+        opened = open_bucket(f"{kind}://acme/orchestrator", config, server.environ)
+        yield ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now)
 
 
 @pytest.mark.parametrize(
-    ("call", "action", "check"),
-    [
-        ("GET object", "s3:GetObject", "write and read a blob"),
-        ("PUT object", "s3:PutObject", "write a heartbeat"),
-        ("POST bucket?delete", "s3:DeleteObject", "remove a heartbeat"),
-        ("GET bucket?list-type", "s3:ListBucket", "read records"),
-    ],
+    ("kind", "permission"),
+    [(kind, name) for kind, needed in BUCKETS.items() for name in ("", *needed)],
 )
-def test_each_permission_of_a_bucket_is_needed(
-    bucket: tuple[ObjectsStore, Proxy], call: str, action: str, check: str
-) -> None:
+def test_each_permission_of_a_bucket_is_needed(tmp_path: Path, kind: str, permission: str) -> None:
     """
-    Refused one by one: `store check` tells which is missing, and the page names it.
+    With those that the page names everything works. Refused one by one: `store check` tells what
+    fails, and that it is not allowed.
     """
-    store, proxy = bucket
-    proxy.arm(call, "deny", times=10_000)
+    with bucket_without(tmp_path, kind, permission) as store:
+        checks = check_store(store, scratch()).checks
 
-    found = {item.name: item for item in check_store(store, scratch()).checks}
+    failed = {item.name.partition(":")[0]: item.message or "" for item in checks if not item.ok}
+    assert set(failed) == BUCKETS[kind].get(permission, set())
+    assert all("not allowed" in message for message in failed.values())
 
-    assert not found[check].ok
-    assert "not allowed" in (found[check].message or "")
-    assert action in (REPOSITORY / "docs/stores.md").read_text()
+
+def test_the_page_names_the_permissions_of_buckets() -> None:
+    """
+    Each that is tested, and no other.
+    """
+    page = (REPOSITORY / "docs/stores.md").read_text()
+    for kind, prefix in (("s3", "s3"), ("gs", "storage.objects")):
+        section = page[page.index("### Permissions in buckets") : page.index("### Grants in Post")]
+        named = set(re.findall(rf"\b{re.escape(prefix)}[:.]\w+", section)) - {"s3:prefix"}
+        assert named == set(BUCKETS[kind])
+    assert f"`{''.join(sorted(BUCKETS['az'], key='rwdl'.index))}`" in page
