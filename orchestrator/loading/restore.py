@@ -367,12 +367,11 @@ def _alone(stored: StoredDeployment, step: Step) -> StoredDeployment:
     used = {
         (ref.kind, ref.names) for template in _all_templates(step) for ref in template.references
     }
-    return stored.model_copy(
-        update={
-            "steps": {step.name: replace(step, needs=frozenset())},
-            "inputs": {n: item for n, item in stored.inputs.items() if ("input", (n,)) in used},
-            "env": {n: item for n, item in stored.env.items() if ("env", (n,)) in used},
-        }
+    return replace(
+        stored,
+        steps={step.name: replace(step, needs=frozenset())},
+        inputs={n: item for n, item in stored.inputs.items() if ("input", (n,)) in used},
+        env={n: item for n, item in stored.env.items() if ("env", (n,)) in used},
     )
 
 

@@ -154,7 +154,7 @@ def _stored_as_moved(runner: StepRunner, applied: StoredDeployment, step: Step) 
         moved = with_hook_steps(
             own, lambda root: replace(root, backend=backend) if root.name == step.name else root
         )
-    deployment = applied.model_copy(update={"steps": {**applied.steps, name: moved}})
+    deployment = replace(applied, steps={**applied.steps, name: moved})
     text = deployment.to_json().encode()
     digest = content_digest(text)
     store_once(services, deployment_blob(digest), text)

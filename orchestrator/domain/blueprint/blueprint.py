@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
@@ -64,8 +63,14 @@ class DriftRule(Struct, frozen=True):
     until: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Variable:
+class StoredValue(Struct, frozen=True, forbid_unknown_fields=True):
+    """
+    A part of a step, stored with the deployment that it was applied from. An unknown field is an
+    error: to leave it out would run something else.
+    """
+
+
+class Variable(StoredValue, frozen=True):
     """
     An input variable that a module declares. ``type`` is its type expression as text.
     """
@@ -93,8 +98,7 @@ class Variable:
         return self.sensitive or self.ephemeral
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(StoredValue, frozen=True):
     name: str
     sensitive: bool = False
     at: Location | None = None
@@ -104,8 +108,7 @@ class Output:
 EngineKind = Literal["terraform", "tofu"]
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(StoredValue, frozen=True):
     """
     A version constraint and the place that states it. Engines from version ``until`` on do not heed
     it.
@@ -116,8 +119,7 @@ class Constraint:
     until: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ProviderDependencies:
+class ProviderDependencies(StoredValue, frozen=True):
     """
     What the configuration of a provider is made from: the variables that it may depend on, and
     whether it refers to managed objects of the module.
@@ -127,8 +129,7 @@ class ProviderDependencies:
     managed_objects: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ProtectedResource:
+class ProtectedResource(StoredValue, frozen=True):
     """
     A resource with ``prevent_destroy``: its address without keys; ``at`` is relative to the module.
     """
@@ -137,8 +138,7 @@ class ProtectedResource:
     at: Location
 
 
-@dataclass(frozen=True, slots=True)
-class Module:
+class Module(StoredValue, frozen=True):
     """
     What a module's configuration says of itself, read without an engine.
 
@@ -162,12 +162,12 @@ class Module:
     outputs: Mapping[str, Output]
     required_versions: tuple[Constraint, ...] = ()
     local_modules: tuple[str, ...] = ()
-    provider_sources: Mapping[str, str] = field(default_factory=dict)
+    provider_sources: Mapping[str, str] = {}
     provider_blocks: tuple[str, ...] = ()
     backend: str | None = None
     provider_uses: Mapping[str, str] | None = None
     package: str | None = None
-    provider_reach: Mapping[str, ProviderDependencies] = field(default_factory=dict)
+    provider_reach: Mapping[str, ProviderDependencies] = {}
     protected: tuple[ProtectedResource, ...] = ()
     read_for: EngineKind | None = None
     early_variables: tuple[str, ...] = ()
@@ -175,8 +175,7 @@ class Module:
     encryption: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CheckSpec:
+class CheckSpec(StoredValue, frozen=True):
     """
     One ``verify`` check: its kind and its settings as written (they may hold references).
     """
@@ -188,8 +187,7 @@ class CheckSpec:
 _FIRST_PAUSE = 2.0  # seconds before the second try
 
 
-@dataclass(frozen=True, slots=True)
-class RetryRule:
+class RetryRule(StoredValue, frozen=True):
     """
     Which errors of an apply or destroy are tried again: regular expressions, searched for in
     summary and detail of each; tries in all. ``interval`` are the seconds before the second try (2
@@ -212,21 +210,18 @@ class RetryRule:
         return float(first * 2 ** (tried - 1) + (self.jitter or 0.0) * fraction)
 
 
-@dataclass(frozen=True, slots=True)
-class Backend:
+class Backend(StoredValue, frozen=True):
     type: str
     config: Template
 
 
-@dataclass(frozen=True, slots=True)
-class Retain:
+class Retain(StoredValue, frozen=True):
     reason: str
     owner: str
     review_by: str
 
 
-@dataclass(frozen=True, slots=True)
-class EngineRequirement:
+class EngineRequirement(StoredValue, frozen=True):
     """
     The engine that the blueprint asks for; a version constraint like Terraform's.
     """
@@ -235,8 +230,7 @@ class EngineRequirement:
     version: Constraint | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CommandHook:
+class CommandHook(StoredValue, frozen=True, tag="command"):
     """
     A hook that is a program: its argument vector and what its environment holds beside ours, as
     written. ``timeout`` in seconds. No shell ever sees it.
@@ -247,8 +241,7 @@ class CommandHook:
     timeout: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleHook:
+class ModuleHook(StoredValue, frozen=True, tag="module"):
     """
     A hook that is a Terraform root with a state of its own; ``root`` is named by `hook_step_name`.
     """
@@ -260,8 +253,7 @@ class ModuleHook:
 Hook = CommandHook | ModuleHook
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(StoredValue, frozen=True):
     """
     One use of a module. ``needs`` holds explicit and implied upstream steps, ``timeout`` and
     ``absence_timeout`` seconds.
@@ -282,8 +274,8 @@ class Step:
     retry: RetryRule | None = None
     refused_on: tuple[str, ...] = ()
     timeout: float | None = None
-    identity: Mapping[str, Template] = field(default_factory=dict)
-    search: Mapping[str, Template] = field(default_factory=dict)
+    identity: Mapping[str, Template] = {}
+    search: Mapping[str, Template] = {}
     owned_by: str | None = None
     retain: Retain | None = None
     verify_absence: AbsenceMethod | None = None
@@ -305,8 +297,7 @@ class Step:
 INPUT_VARIABLE = "ORCHESTRATOR_INPUT_"
 
 
-@dataclass(frozen=True, slots=True)
-class InputValue:
+class InputValue(StoredValue, frozen=True):
     """
     A blueprint input with its value. ``origin`` says where it came from, for people;
     ``reference`` is what stands for a sensitive value in the rerun file (a ``from:`` mapping);
@@ -322,8 +313,7 @@ class InputValue:
     type: str = "any"
 
 
-@dataclass(frozen=True, slots=True)
-class StepSummary:
+class StepSummary(Struct, frozen=True):
     """
     A step without its module: its name, module reference and needs, which hooks it declares, and
     the provider configuration that the blueprint gives it, unresolved.
@@ -336,12 +326,11 @@ class StepSummary:
     retain: Retain | None = None
     compensate: bool = False
     before_destroy: bool = False
-    providers: Mapping[str, Template] = field(default_factory=dict)
+    providers: Mapping[str, Template] = {}
     at: Location | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlueprintSummary:
+class BlueprintSummary(Struct, frozen=True, kw_only=True):
     """
     A blueprint in an environment as far as its file tells, without modules and values: all that
     reading commands need. A `Deployment` is the same, resolved.
@@ -372,8 +361,7 @@ class BlueprintSummary:
         return Target(self.blueprint, self.environment, step)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deployment(BlueprintSummary):
+class Deployment(BlueprintSummary, frozen=True, kw_only=True):
     """
     A blueprint in an environment, with its inputs and modules: the unit that is claimed, applied,
     destroyed. `StoredDeployment` is its JSON form.
@@ -387,9 +375,9 @@ class Deployment(BlueprintSummary):
     inputs: Mapping[str, InputValue]
     engine: EngineRequirement
     drift_rules: tuple[DriftRule, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     orphans: frozenset[str] = frozenset()
-    unavailable: Mapping[str, str] = field(default_factory=dict)
+    unavailable: Mapping[str, str] = {}
 
     def steps_and_hooks(self) -> Mapping[str, Step]:
         """

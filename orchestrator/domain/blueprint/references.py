@@ -11,10 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
-from msgspec.structs import force_setattr
 
 from orchestrator.domain.blueprint.reference_syntax import (
     Issue,
@@ -25,9 +23,6 @@ from orchestrator.domain.blueprint.reference_syntax import (
     path_text,
 )
 from orchestrator.domain.text import Json
-
-if TYPE_CHECKING:
-    from pydantic_core import CoreSchema
 
 __all__ = [
     "BadTemplate",
@@ -120,7 +115,7 @@ class Resolved(Struct, frozen=True):
 Lookup = Callable[[Reference], Resolved]
 
 
-class Template(Struct, frozen=True):
+class Template:
     """
     A JSON-like value whose texts may hold references; BadTemplate where one is malformed.
 
@@ -129,17 +124,24 @@ class Template(Struct, frozen=True):
     {'name': 'acme-assets'}
     """
 
-    raw: Json
-    _parsed: Json = None
-    uses: tuple[Use, ...] = ()
+    __slots__ = ("_parsed", "raw", "uses")
 
-    def __post_init__(self) -> None:
+    def __init__(self, raw: Json) -> None:
         issues: list[Issue] = []
-        parsed = _parse(self.raw, (), issues)
+        self.raw = raw
+        self._parsed = _parse(raw, (), issues)
         if issues:
             raise BadTemplate(issues)
-        force_setattr(self, "_parsed", parsed)
-        force_setattr(self, "uses", tuple(_uses(parsed, ())))
+        self.uses = tuple(_uses(self._parsed, ()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Template) and self.raw == other.raw
+
+    def __hash__(self) -> int:
+        return hash(repr(self.raw))
+
+    def __repr__(self) -> str:
+        return f"Template({self.raw!r})"
 
     @property
     def references(self) -> tuple[Reference, ...]:
@@ -147,20 +149,6 @@ class Template(Struct, frozen=True):
         The references in it, each once, in order.
         """
         return tuple(dict.fromkeys(use.reference for use in self.uses))
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, _source: type, _handler: Any) -> CoreSchema:
-        """
-        Documents hold a template as the value that it was parsed from.
-        """
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_plain_validator_function(
-            lambda value: value if isinstance(value, cls) else cls(value),
-            serialization=core_schema.plain_serializer_function_ser_schema(
-                lambda template: template.raw
-            ),
-        )
 
     def resolve(self, lookup: Lookup) -> Resolved:
         """

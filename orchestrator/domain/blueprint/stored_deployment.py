@@ -11,8 +11,8 @@ import hashlib
 import json
 from collections.abc import Callable, Collection, Mapping
 
+import msgspec
 from msgspec import Struct
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from orchestrator.domain.blueprint.blueprint import (
     INPUT_VARIABLE,
@@ -23,25 +23,18 @@ from orchestrator.domain.blueprint.blueprint import (
     Module,
     ModuleHook,
     Step,
+    StoredValue,
 )
 from orchestrator.domain.blueprint.inputs import digest, rerun_inputs
 from orchestrator.domain.blueprint.references import Resolved, Template
+from orchestrator.domain.target import HOOK_KINDS
 from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
 
 SCHEMA = "orchestrator.deployment/1"
 
 
-class _StoredModel(BaseModel):
-    """
-    A part of a stored deployment. An unknown field is an error: to leave it out would run something
-    else.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
-
-
-class StoredInput(_StoredModel):
+class StoredInput(StoredValue, frozen=True):
     """
     A blueprint input: its value; of a sensitive one the place it comes from, with its digest, as an
     input file takes it (None: it was null). ``type`` is the type expression.
@@ -52,14 +45,14 @@ class StoredInput(_StoredModel):
     value: Json = None
 
 
-class StoredDeployment(_StoredModel):
+class StoredDeployment(StoredValue, frozen=True, kw_only=True):
     """
     A deployment as data. ``env`` holds the digests of the environment variables that it refers to,
     ``withheld`` those of step inputs that are secret and stood in the blueprint as they are.
     ``key_id`` tells which project key the digests were made with.
     """
 
-    schema_: str = Field(default=SCHEMA, alias="schema")
+    schema: str = SCHEMA
     project: str
     blueprint: str
     environment: str
@@ -70,15 +63,14 @@ class StoredDeployment(_StoredModel):
     key_id: str
     inputs: dict[str, StoredInput]
     env: dict[str, str]
-    withheld: dict[str, dict[str, str]]
+    withheld: Mapping[str, Mapping[str, str]]
     steps: dict[str, Step]
 
     def to_json(self) -> str:
         """
         The one text of this deployment.
         """
-        content = _without_later_fields(self.model_dump(by_alias=True))
-        return json.dumps(content, default=_sorted_set, ensure_ascii=False)
+        return json.dumps(_plain(self), ensure_ascii=False)
 
 
 class Orphan(Struct, frozen=True):
@@ -153,12 +145,14 @@ def parse_deployment(text: bytes, digest: str) -> StoredDeployment:
     if content_digest(text) != digest:
         raise UnreadableDeployment("its content does not have the digest that it is named by")
     try:
-        stored = StoredDeployment.model_validate_json(text)
-    except ValidationError as exc:
-        fields = ", ".join(".".join(map(str, error["loc"])) for error in exc.errors())
-        raise UnreadableDeployment(f"damaged or unknown fields: {fields}") from exc
-    if stored.schema_ != SCHEMA:
-        raise UnreadableDeployment(f"schema {stored.schema_!r}; this version reads {SCHEMA!r}")
+        data = json.loads(text)
+        for step in data["steps"].values():
+            _tag_hooks(step)
+        stored = msgspec.convert(data, StoredDeployment, dec_hook=lambda _, value: Template(value))
+    except (msgspec.ValidationError, AttributeError, LookupError, TypeError, ValueError) as exc:
+        raise UnreadableDeployment(f"damaged or unknown fields: {exc}") from exc
+    if stored.schema != SCHEMA:
+        raise UnreadableDeployment(f"schema {stored.schema!r}; this version reads {SCHEMA!r}")
     return stored
 
 
@@ -310,24 +304,35 @@ _LATER_FIELDS = frozenset(
 )
 
 
-def _without_later_fields(value: Json) -> Json:
+def _plain(value: object) -> Json:
+    """
+    A part of a deployment as JSON; sets in one order, whichever process wrote them.
+    """
     match value:
-        case dict():
+        case Template():
+            return value.raw
+        case Struct():
+            fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
             return {
-                key: _without_later_fields(item)
-                for key, item in value.items()
-                if not (key in _LATER_FIELDS and (item is None or item == ()))
+                name: _plain(item)
+                for name, item in fields
+                if not (name in _LATER_FIELDS and (item is None or item == ()))
             }
+        case Mapping():
+            return {key: _plain(item) for key, item in value.items()}
+        case frozenset():
+            return sorted(value)
         case list() | tuple():
-            return [_without_later_fields(item) for item in value]
+            return [_plain(item) for item in value]
         case _:
             return value
 
 
-def _sorted_set(value: object) -> Json:
+def _tag_hooks(step: Json) -> None:
     """
-    Sets in one order, whichever process wrote them.
+    Tell the kinds of hooks in a stored step apart.
     """
-    if isinstance(value, frozenset):
-        return sorted(value)
-    raise TypeError(f"{type(value).__name__} is no part of a deployment")
+    for kind in HOOK_KINDS:
+        if hook := step.get(kind):
+            hook["type"] = "command" if "argv" in hook else "module"
+            _tag_hooks(hook.get("root", {}))
