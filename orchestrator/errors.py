@@ -7,8 +7,9 @@ The message says what happened and where; the hint says what to do next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import ClassVar, Literal
+
+from msgspec import Struct
 
 #: Exit codes from the one that wins to the one that loses, when several apply.
 PRECEDENCE = (1, 23, 21, 130, 143, 11, 10, 13, 12, 20, 22, 6, 5, 4, 3, 2, 0)
@@ -85,8 +86,7 @@ Reason = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(Struct, frozen=True):
     """
     A place in a file: path as shown to the user, line and column from 1 (0: unknown).
     """
@@ -101,8 +101,7 @@ class Location:
         return f"{self.file}:{self.line}:{self.column or 1}"
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True):
     """
     One thing wrong with a blueprint, module, input or setting, and where.
     """
@@ -313,15 +312,14 @@ class Terminated(Stopped):
     exit_code, code = 143, "stopped"
 
 
-@dataclass(frozen=True, slots=True)
-class ExitCode:
+class ExitCode(Struct, frozen=True):
     """
     One row of the documented table.
     """
 
     code: int
     meaning: str
-    classes: tuple[type[OrchestratorError], ...] = field(default=())
+    classes: tuple[type[OrchestratorError], ...] = ()
 
 
 EXIT_CODES = (

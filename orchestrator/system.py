@@ -4,9 +4,7 @@ What a run takes from around it: time, ids, who runs it, which revision of the s
 
 from __future__ import annotations
 
-import getpass
 import platform
-import secrets
 import sys
 import time
 import uuid
@@ -66,6 +64,8 @@ class RandomIds:
     """
 
     def run_id(self, now: datetime) -> str:
+        import secrets
+
         milliseconds = now.microsecond // 1000
         return f"{now:%Y%m%dT%H%M%S}{milliseconds:03d}Z-{secrets.token_hex(3)}"
 
@@ -73,6 +73,8 @@ class RandomIds:
         return uuid.uuid4().hex
 
     def fraction(self) -> float:
+        import secrets
+
         return secrets.randbelow(1000) / 1000
 
 
@@ -80,6 +82,8 @@ def actor(environ: Mapping[str, str]) -> Actor:
     """
     Who runs it; in CI with the system's name and the job's address.
     """
+    import getpass
+
     try:
         user = shown_text(getpass.getuser())
     except (KeyError, OSError):  # a container with a uid that no passwd entry names

@@ -4,7 +4,6 @@ The command line: one group, its commands loaded when they are called, and the o
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -177,18 +176,7 @@ def _warn_of_misspelt(variable: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """
     Run the command line. Returns the exit code. Bugs are re-raised with their traceback.
-
-    What start-up makes stays, and looking for garbage in it took a tenth of its time: that begins
-    with a command's work (`cli.running`), and for one that only reads records not at all.
     """
-    gc.disable()
-    try:
-        return _run(arguments)
-    finally:
-        gc.enable()
-
-
-def _run(arguments: Sequence[str] | None) -> int:
     open_missing()
     words = list(arguments if arguments is not None else sys.argv[1:])
     ours = words[: words.index("--")] if "--" in words else words  # what follows is the engine's

@@ -78,6 +78,8 @@ class Reports(Struct, frozen=True):
         """
         Write all of them, on what there is: a plan, or a gate with or without one.
         """
+        if not self.files and not any(map(self.environ.get, ("GITHUB_ACTIONS", "GITLAB_CI"))):
+            return
         from orchestrator import __version__
         from orchestrator.views.plan_reports import (
             findings,

@@ -16,7 +16,7 @@ from orchestrator.cli.invocation import Invocation, paper
 from orchestrator.cli.running import reading_services, recorded_summary
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents.documents import StatusDocument
+    from orchestrator.domain.documents.status import StatusDocument
     from orchestrator.project import BlueprintSelection
 
 

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import html
 import json
 import re
 import string
@@ -378,6 +377,8 @@ def _quoted(text: str) -> set[str]:
     As it stands in HTML, by Python's and Go's way, within single quotes of a shell, and as Python
     shows it.
     """
+    import html  # here: reading commands mask nothing
+
     python = html.escape(text)
     return {
         python,

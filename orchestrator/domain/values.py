@@ -1,5 +1,5 @@
 """
-Values that are never changed: `msgspec.Struct`, or a dataclass where pydantic reads or writes it.
+Values that are never changed: `msgspec.Struct`, or a dataclass whose text must not show a secret.
 
 A dataclass takes half a millisecond to define, a struct a fiftieth of that, and every command
 defines all it imports.

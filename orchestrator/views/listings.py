@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 import shlex
 
-from orchestrator.domain.documents.documents import EngineDocument, GraphDocument, OutputsDocument
+from orchestrator.domain.documents.documents import EngineDocument, GraphDocument
+from orchestrator.domain.documents.status import OutputsDocument
 from orchestrator.domain.documents.store import (
     StoreCheckDocument,
     StoreCopyDocument,

@@ -10,7 +10,6 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TextIO
 
@@ -93,15 +92,14 @@ class Paper(Struct, frozen=True):
         return replace(self, unicode=encoding == "utf8")
 
 
-@dataclass
-class Page:
+class Page(Struct):
     """
     Collects lines. ``prefix`` stands before each of them, wrapped ones included.
     """
 
     paper: Paper
     prefix: tuple[Part, ...] = ()
-    _lines: list[str] = field(default_factory=list)
+    _lines: list[str] = []
 
     def glyph(self, ascii_form: str) -> str:
         """

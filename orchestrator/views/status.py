@@ -9,7 +9,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable
 
-from orchestrator.domain.documents.documents import StatusDocument, StatusListDocument, StepState
+from orchestrator.domain.documents.status import StatusDocument, StatusListDocument, StepState
 from orchestrator.domain.record.objects import PERSON
 from orchestrator.domain.record.record import OutputOrigin
 from orchestrator.domain.record.states import Condition, StepStatus, Verdict

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from orchestrator.domain.documents.documents import StatusDocument
+from orchestrator.domain.documents.status import StatusDocument
 from orchestrator.domain.events.events import (
     EngineLine,
     Event,

@@ -13,9 +13,6 @@ from orchestrator.domain.documents.documents import (
     GraphDocument,
     GraphStep,
     ProblemDocument,
-    StatusDocument,
-    StatusListDocument,
-    StepState,
     ValidationDocument,
 )
 from orchestrator.domain.documents.run import (
@@ -29,6 +26,7 @@ from orchestrator.domain.documents.run import (
     StepOutcome,
     teardown_report,
 )
+from orchestrator.domain.documents.status import StatusDocument, StatusListDocument, StepState
 from orchestrator.domain.record.objects import Doubt, ManualSearch, ObjectRef, Readback
 from orchestrator.domain.record.record import (
     Actor,

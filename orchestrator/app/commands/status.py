@@ -18,7 +18,7 @@ from orchestrator.app.inspection.read_context import (
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.store_location import StoreLocation
-from orchestrator.domain.documents.documents import (
+from orchestrator.domain.documents.status import (
     OutputsDocument,
     StatusDocument,
     StatusListDocument,

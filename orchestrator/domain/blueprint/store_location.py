@@ -5,7 +5,8 @@ Where the operation store of a blueprint in an environment lies.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from orchestrator.domain.text import Json
 
@@ -16,8 +17,7 @@ DATABASES, BUCKETS = ("postgres", "postgresql"), ("s3", "gs", "az")
 SHARED_SCHEMES = (*DATABASES, *BUCKETS)
 
 
-@dataclass(frozen=True, slots=True)
-class StoreLocation:
+class StoreLocation(Struct, frozen=True):
     """
     ``url`` is what ``operations.url`` says, else the place beside the provider states of
     ``backend``. Without one, records are kept on this machine: as they should with the backend
@@ -28,7 +28,10 @@ class StoreLocation:
 
     backend: str = "local"
     url: str | None = None
-    config: Mapping[str, Json] = field(default_factory=dict, repr=False)
+    config: Mapping[str, Json] = {}
+
+    def __repr__(self) -> str:
+        return f"StoreLocation({self.backend!r}, {self.url!r})"
 
     @property
     def lacks_shared_store(self) -> bool:

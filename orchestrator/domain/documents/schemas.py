@@ -13,15 +13,13 @@ from orchestrator.domain.documents.documents import (
     EngineDocument,
     ErrorDocument,
     GraphDocument,
-    OutputsDocument,
-    StatusDocument,
-    StatusListDocument,
     ValidationDocument,
 )
 from orchestrator.domain.documents.gate import DriftDocument, GateDocument
 from orchestrator.domain.documents.plan import PlanDocument
 from orchestrator.domain.documents.recovery import RecoveryDocument
 from orchestrator.domain.documents.run import HistoryDocument, RunDocument, RunsDocument
+from orchestrator.domain.documents.status import OutputsDocument, StatusDocument, StatusListDocument
 from orchestrator.domain.documents.store import (
     ExportedTarget,
     StoreCheckDocument,

@@ -2,7 +2,7 @@
 What a record says of remote objects: planned, held, in doubt, released, gone.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 from datetime import datetime
 from typing import Literal

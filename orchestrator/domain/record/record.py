@@ -4,7 +4,7 @@ The operation record of a target: wire format ``orchestrator.operation/1`` and d
 Every entry carries the whole record. Unknown fields of a newer minor version survive a round trip.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 import hashlib
 import json

@@ -7,8 +7,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import platform
 import signal
-import socket
 import sys
 from functools import cache
 from pathlib import Path
@@ -30,7 +30,7 @@ class SystemProcesses:
 
     def __init__(self, *, machine: str | None = None) -> None:
         machine_id = _machine() if machine is None else machine
-        name = socket.gethostname()
+        name = platform.node()
         digest = hashlib.sha256(f"orchestrator:{machine_id}".encode()).hexdigest()[:12]
         self._host = f"{name}/{digest}" if machine_id else name
 
