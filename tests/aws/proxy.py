@@ -20,13 +20,16 @@ from urllib.parse import parse_qs, urlsplit
 #: open on one side only; ``mute``: the same after it was handled. ``deny``: an answer in its
 #: place, that the caller may not do this; ``throttle``: that there are too many calls. ``forget``:
 #: handled without its conditions.
-Fault = Literal["drop", "refuse", "hang", "mute", "deny", "throttle", "forget"]
+Fault = Literal["drop", "refuse", "hang", "mute", "deny", "throttle", "expire", "forget"]
 
 _DENIED = (
     b"<Response><Errors><Error><Code>UnauthorizedOperation</Code>"
     b"<Message>not allowed by a test</Message></Error></Errors></Response>"
 )
 _THROTTLED = b"<Error><Code>SlowDown</Code><Message>Reduce your request rate.</Message></Error>"
+_EXPIRED = (
+    b"<Error><Code>ExpiredToken</Code><Message>The provided token has expired.</Message></Error>"
+)
 #: Headers that concern one connection only.
 _HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "te", "upgrade"})
 _CONDITIONS = frozenset({"if-match", "if-none-match"})
@@ -136,6 +139,9 @@ class _Handler(BaseHTTPRequestHandler):
             return
         if fault == "deny":
             self._answer(403, [("Content-Type", "text/xml")], _DENIED)
+            return
+        if fault == "expire":
+            self._answer(400, [("Content-Type", "application/xml")], _EXPIRED)
             return
         if fault == "throttle":
             self._answer(503, [("Content-Type", "application/xml")], _THROTTLED)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 import signal
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from fixtures.fakecloud import Cloud
+from orchestrator.domain.target import Target
 from orchestrator.errors import Fenced, StoreUnavailable
 from orchestrator.stores.object_clients import open_bucket
 from orchestrator.stores.objects import ObjectsStore
@@ -239,6 +242,28 @@ def test_a_runner_that_comes_back_is_fenced(
     assert late == [f"runs/{marker.run_id}/late-web-2.json"]
 
 
+def test_a_file_that_is_locked_in_the_run_is_waited_for(project: Project, cloud: Cloud) -> None:
+    """
+    Another process keeps the SQLite file locked while the engine works, and some time longer: the
+    outcome is recorded once it lets go, exit 0.
+    """
+    project.write("blueprints/one.yaml", BLUEPRINT.format(url="sqlite:o.db", size="small"))
+    cloud.arm("create", "web", "slow:2")
+    tool = project.start("apply", "one", "--yes")
+    cloud.wait_for_call("create", "web")
+    with closing(sqlite3.connect(project.root / "o.db", timeout=30)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        time.sleep(5)
+        held = other.execute("SELECT count(*) FROM entries").fetchone()[0]
+        other.rollback()
+    ended = finish(tool)
+    seen = project.steps("one")
+
+    assert ended.code == 0, ended.said
+    assert (held, seen["web"]["status"]) == (1, "ok")
+    assert len(cloud.calls("create", "web")) == 1
+
+
 def test_a_connection_without_answers_is_replaced(server: Postgres) -> None:
     """
     A connection that is open, and on which what is sent is taken and no answer comes: it is given
@@ -280,6 +305,66 @@ def bucket(s3: tuple[ObjectServer, Proxy], tmp_path: Path) -> Iterator[tuple[Obj
     opened = open_bucket(f"s3://acme/{tmp_path.name}", config, server.environ)
     yield ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now), proxy
     proxy.disarm()
+
+
+@pytest.fixture
+def shared(
+    s3: tuple[ObjectServer, Proxy], project: Project, cloud: Cloud, tmp_path: Path
+) -> Iterator[tuple[ObjectsStore, Proxy]]:
+    """
+    The project's blueprint with its records in a versioned bucket behind the proxy; provider state
+    is local. The store, read past the proxy.
+    """
+    server, proxy = s3
+    bucket = f"of-{len(proxy.calls)}"
+    server.make_bucket(bucket)
+    s3_client(server).put_bucket_versioning(
+        Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}
+    )
+    project.environ |= {**server.environ, "AWS_REGION": "eu-west-1"}
+    project.environ["AWS_ENDPOINT_URL_S3"] = proxy.url
+    url = f"s3://{bucket}/operations?use_path_style=true"
+    project.write("blueprints/one.yaml", BLUEPRINT.format(url=url, size="small"))
+    project.write("orchestrator.yaml", "project: acme\n")
+    opened = open_bucket(url, server.config, server.environ)
+    yield ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now), proxy
+    proxy.disarm()
+
+
+@pytest.mark.parametrize(
+    ("fault", "times"),
+    [
+        *(("throttle", 6), ("drop", 3), ("hang", 1)),
+        *(("throttle", 10_000), ("deny", 10_000), ("expire", 10_000)),
+    ],
+)
+def test_a_bucket_that_fails_in_the_run(
+    project: Project, cloud: Cloud, shared: tuple[ObjectsStore, Proxy], fault: Fault, times: int
+) -> None:
+    """
+    While the engine works, writes to the bucket are throttled, lost, refused, by credentials that
+    have expired too, or find nobody. What passes is waited for, exit 0; else the outcome is
+    spooled, exit 23, and the next run records it first. Nothing is made twice, no entry is lost or
+    doubled, and the objects can be destroyed.
+    """
+    store, proxy = shared
+    cloud.arm("create", "web", "slow:2")
+    tool = project.start("apply", "one", "--yes", "--store-grace", "3s")
+    cloud.wait_for_call("create", "web")
+    proxy.arm("PUT object", fault, times=times)
+    ended = finish(tool)
+    proxy.disarm()
+    again = project.run("apply", "one", "--yes", "--json")
+    made = len(cloud.calls("create", "web"))
+    destroyed = project.run("destroy", "one", "--yes")
+    entries = [record.status.value for record in store.history(Target("one", "default", "web"))]
+
+    assert ended.code == (0 if times < 100 else 23), ended.said
+    assert again.code == 0, again.said
+    assert (again.row["created"], made) == ([], 1)
+    assert destroyed.code == 0, destroyed.said
+    assert (cloud.servers(), len(cloud.calls("delete", "web"))) == ((), 1)
+    assert entries == ["destroyed", "running", "ok", "ok", "running"]
 
 
 @pytest.mark.parametrize("fault", ["throttle", "drop", "hang"])
