@@ -251,7 +251,7 @@ class Planner:
         """
         Refused where a destroy is, for its `before_destroy` may have run before.
         """
-        record = self.steps.records[name]
+        record = self.steps.records.get(name)
         if self.request.verb == "destroy" and record is not None and self._first(name):
             check_before_destroy_known(self.deployment, record, name)
 
