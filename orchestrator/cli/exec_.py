@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.running import RunCall, load_and_run, reading_services, run_command
+from orchestrator.cli.running import RunCall, load, load_and_run, reading_services, run_command
 from orchestrator.domain.values import replace
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @click.argument("target", metavar="TARGET")
 @click.argument("words", metavar="-- ARGS", nargs=-1, type=click.UNPROCESSED)
 @options.inputs
+@options.orphaned
 @options.approval
 @options.engine
 @options.at
@@ -38,7 +39,7 @@ def command(call: RunCall, /, *, words: tuple[str, ...]) -> int:
     Run a command of the engine in the directory of TARGET (<blueprint>/<environment>/<step>), with
     its recorded inputs. What may change provider state needs --yes and is recorded before and
     after; apply and destroy are refused. Paths are from that directory. What is shown is masked:
-    `state pull` by it is no backup.
+    `state pull` by it is no backup. With --orphaned the step has left the blueprint.
 
     \b
     Example:
@@ -67,11 +68,11 @@ def command(call: RunCall, /, *, words: tuple[str, ...]) -> int:
 
 def _look(call: RunCall, engine_command: EngineCommand) -> int:
     from orchestrator.app.commands.exec_ import look
-    from orchestrator.loading.deployment import load_deployment
+    from orchestrator.app.run.step_selection import match_steps
     from orchestrator.loading.inputs import InputPolicy
 
-    deployment = load_deployment(call.project, call.selection, InputPolicy.AVAILABLE)
-    (step,) = deployment.graph.select(call.options.steps, ())
+    deployment = load(call, InputPolicy.AVAILABLE, whole=True)
+    (step,) = match_steps(deployment, call.options, "exec")
     with reading_services(
         call.invocation, call.project, deployment, engine=call.engine
     ) as services:

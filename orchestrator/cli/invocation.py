@@ -64,7 +64,7 @@ class Invocation(Struct, frozen=True):
         from orchestrator.views.jsonl import JsonLinesView
 
         if json:
-            return JsonLinesView(sys.stdout)
+            return JsonLinesView(sys.stdout, called_in=_called_in())
         return HumanView(sys.stdout, paper(sys.stdout, verbose=verbose))
 
     def quiet_sink(self) -> Sink:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,6 +21,9 @@ from orchestrator.cli.invocation import MAKES_RUN, Invocation
 from orchestrator.cli.streams import open_missing, silence, watched_streams
 from orchestrator.domain.text import is_text, shown_text
 from orchestrator.errors import Invalid, OrchestratorError, Problem, Usage
+
+if TYPE_CHECKING:
+    from orchestrator.views.page import Paper
 
 # Looking for plugins of pydantic reads the metadata of every installed package, and none of them
 # has any business with records.
@@ -194,10 +198,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             code = 130
         except click.ClickException as exc:
-            _show(Usage(exc.format_message()), exc.show, json=as_json)
+            _show(Usage(exc.format_message()), exc.show, words, json=as_json)
             code = Usage.exit_code
         except OrchestratorError as exc:
-            _show(exc, partial(_explain, exc, words), json=as_json)
+            _show(exc, partial(_explain, exc, words), words, json=as_json)
             code = exc.exit_code
         stdout.flush()
     if stdout.lost is not None:
@@ -239,7 +243,9 @@ def _report_lost_output(lost: OSError, *, recorded: bool) -> int:
     return 0
 
 
-def _show(exc: OrchestratorError, explain: Callable[[], None], *, json: bool) -> None:
+def _show(
+    exc: OrchestratorError, explain: Callable[[], None], words: Sequence[str], *, json: bool
+) -> None:
     """
     Tell a person on stderr and, with ``json``, a program on stdout, whoever of them still listens.
     """
@@ -247,13 +253,20 @@ def _show(exc: OrchestratorError, explain: Callable[[], None], *, json: bool) ->
     if json:
         from orchestrator.views.errors import error_document
 
-        click.echo(error_document(exc).to_json(indent=None))
+        click.echo(error_document(exc, _paper(words)).to_json(indent=None))
 
 
 def _explain(exc: OrchestratorError, words: Sequence[str] = ()) -> None:
-    from orchestrator.cli.invocation import paper
     from orchestrator.views.errors import error_text
 
+    click.echo(error_text(exc, _paper(words)), err=True)
+
+
+def _paper(words: Sequence[str]) -> Paper:
+    """
+    The paper for stderr, as the arguments of the program have it.
+    """
+    from orchestrator.cli.invocation import paper
+
     with cli.make_context("orchestrator", list(words), resilient_parsing=True):
-        shown = paper(sys.stderr)
-    click.echo(error_text(exc, shown), err=True)
+        return paper(sys.stderr)

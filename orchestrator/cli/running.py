@@ -229,7 +229,7 @@ def load_and_run(
     """
     from orchestrator.loading.inputs import InputPolicy
 
-    deployment = load(call, need, whole=request.verb == "reconcile")
+    deployment = load(call, need, whole=request.verb in ("exec", "reconcile"))
     return run_use_case(
         call, request, use_case, deployment, current_modules=need is InputPolicy.REQUIRED
     )

@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 _KEY = r'\[(?:\d+|"(?:[^"\\]|\\.)*")\]'
+_KEYS = re.compile(_KEY)
 _NAME = r"[^\W\d][\w-]*"
 _ADDRESS = re.compile(
     rf"(?P<resource>(?:module\.{_NAME}(?:{_KEY})?\.)*(?P<type>{_NAME})\.{_NAME})(?P<key>{_KEY})?"
@@ -53,6 +54,16 @@ def parse_address(text: str) -> Address:
     return Address(
         text, match["resource"], match["type"], _key(match["key"]) if match["key"] else None
     )
+
+
+def without_keys(address: str) -> str:
+    """
+    The address of the resource in a module's text: without the keys of instances and calls.
+
+    >>> without_keys('module.a["x.y"].aws_instance.this[0]')
+    'module.a.aws_instance.this'
+    """
+    return _KEYS.sub("", address)
 
 
 def meant_by(pattern: str, address: str) -> bool:

@@ -13,7 +13,7 @@ from orchestrator.domain.documents.documents import (
 )
 from orchestrator.errors import EngineFailed, Invalid, Location, OrchestratorError, Problem, Refused
 from orchestrator.views.formats import count
-from orchestrator.views.page import Page, Paper
+from orchestrator.views.page import Page, Paper, callable_from
 
 
 def error_text(error: OrchestratorError, paper: Paper) -> str:
@@ -30,9 +30,10 @@ def error_text(error: OrchestratorError, paper: Paper) -> str:
     return page.render()
 
 
-def error_document(error: OrchestratorError) -> ErrorDocument:
+def error_document(error: OrchestratorError, paper: Paper) -> ErrorDocument:
     """
     The error as a document; ``reason`` is that of a refusal, or the phase of an engine failure.
+    Commands in its hint are as ``paper`` has them.
     """
     match error:
         case Refused():
@@ -45,7 +46,7 @@ def error_document(error: OrchestratorError) -> ErrorDocument:
         code=error.code,
         exit_code=error.exit_code,
         message=error.message,
-        hint=error.hint,
+        hint=callable_from(paper.called_in, error.hint),
         reason=reason,
         problems=problem_documents(error.problems) if isinstance(error, Invalid) else (),
     )

@@ -6,21 +6,24 @@ from __future__ import annotations
 
 import json
 from threading import Lock
-from typing import TextIO
+from typing import Any, TextIO
 
 from orchestrator.domain.events.events import Event
-from orchestrator.domain.text import escaped
+from orchestrator.domain.text import Json, escaped
+from orchestrator.views.page import callable_from
 
 
 class JsonLinesView:
     """
     A sink that writes each event as one line of JSON; the last line of a run is ``run_finished``.
 
-    Where the stream breaks it goes quiet: a mutation must not die of its display.
+    Where the stream breaks it goes quiet: a mutation must not die of its display. ``called_in`` is
+    the directory that commands in hints must be called in by ``-C``.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, *, called_in: str = "") -> None:
         self._stream = stream
+        self._called_in = called_in
         self._lock = Lock()
         self._broken = False
 
@@ -29,7 +32,10 @@ class JsonLinesView:
         Write the event; never raises for a stream that is closed, full or gone.
         """
         # ASCII, so that no encoding of the stream and no line separator of Unicode can break it.
-        line = escaped(json.dumps(event.model_dump(mode="json", by_alias=True)))
+        document = event.model_dump(mode="json", by_alias=True)
+        if self._called_in:
+            document = _with_hints_from(self._called_in, document)
+        line = escaped(json.dumps(document))
         with self._lock:
             if self._broken:
                 return
@@ -38,3 +44,21 @@ class JsonLinesView:
                 self._stream.flush()
             except (OSError, ValueError):
                 self._broken = True
+
+
+def _with_hints_from(called_in: str, value: Json) -> Any:
+    """
+    The same document, the commands in its hints callable from another directory.
+    """
+    match value:
+        case dict():
+            return {
+                key: callable_from(called_in, item)
+                if key == "hint" and isinstance(item, str)
+                else _with_hints_from(called_in, item)
+                for key, item in value.items()
+            }
+        case list():
+            return [_with_hints_from(called_in, item) for item in value]
+        case _:
+            return value

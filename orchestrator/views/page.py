@@ -71,6 +71,17 @@ def cells(text: str) -> int:
     )
 
 
+def callable_from(called_in: str, text: str) -> str:
+    """
+    The text, its commands of ours with the directory that they must be called in by ``-C``; "" is
+    none.
+    """
+    if not called_in:
+        return text
+    program = f"orchestrator -C {shlex.quote(called_in)} "
+    return _COMMAND.sub(lambda match: f"{match[1]}{program}", text)
+
+
 class Paper(Struct, frozen=True):
     """
     What is written on: width in columns, whether it takes colour and more than ASCII, the time.
@@ -148,10 +159,7 @@ class Page(Struct):
         """
         The text, its commands of ours such that they can be called from where the reader is.
         """
-        if not self.paper.called_in:
-            return text
-        program = f"orchestrator -C {shlex.quote(self.paper.called_in)} "
-        return _COMMAND.sub(lambda match: f"{match[1]}{program}", text)
+        return callable_from(self.paper.called_in, text)
 
     def next(self, hint: str, *, indent: int = 0) -> None:
         """

@@ -466,3 +466,4 @@ def test_what_is_uncertain_in_a_hook_is_told_in_every_view(project: Project, clo
     assert reconciled.events[-1]["verdict"] == "error"
     assert expected.code == 4 and root in expected.said, expected.said
     assert "before_destroy" in project.ok("history", f"kept/default/{root}").out
+    project.ok("exec", f"kept/default/{root}", "--", "state", "list")

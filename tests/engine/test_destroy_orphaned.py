@@ -283,6 +283,36 @@ def test_what_is_in_doubt_of_an_orphan_can_be_settled(project: Project, cloud: C
     assert cloud.objects() == ()
 
 
+def test_what_a_refusal_names_for_an_orphan_reaches_it(project: Project, shrunk: Cloud) -> None:
+    """
+    Another object has taken the address of an orphan's: the commands in the refusal and in what is
+    offered are about the step that left the blueprint, and bring the recorded object back.
+    """
+    stranger = shrunk.create_out_of_band("fakecloud_server", "stranger").id
+    (ref,) = project.record("last")["resources"]["inventory"]
+    (file,) = (project.root / ".orchestrator/state").rglob("last.tfstate")
+    file.write_text(file.read_text().replace(ref["id"], stranger))
+
+    refused = project.run("destroy", "shrunk", "--orphaned", "--step", "last", "--yes", "--json")
+    seen = project.run("reconcile", "shrunk", "--orphaned", "--step", "last", "--json")
+    out = project.run(*offered(seen, "rm"))
+    approved = project.run(
+        *("exec", "shrunk/default/last", "--orphaned", "--yes", "--", "state", "rm", ref["address"])
+    )
+    rebuilt = project.run(
+        *("reconcile", "shrunk", "--orphaned", "--step", "last", "--rebuild-state", "--yes")
+    )
+    listed = project.ok("exec", "shrunk/default/last", "--orphaned", "--", "state", "list")
+
+    rebuild = "orchestrator reconcile shrunk --orphaned --step last --rebuild-state"
+    assert (refused.code, rebuild in refused.row["hint"]) == (11, True), refused.said
+    assert out.code == 5, "it asks for approval"
+    assert approved.code == 0, approved.said
+    assert rebuilt.code == 0, rebuilt.said
+    assert ref["address"] in listed.out
+    assert project.record("last")["resources"]["inventory"] == [ref]
+
+
 def test_an_orphan_that_would_not_go_is_told_like_any_step(project: Project, shrunk: Cloud) -> None:
     """
     Its destroy failed: the run, `status`, `recover` and the expectation call it an error, with

@@ -309,7 +309,8 @@ def test_what_took_the_place_of_a_recorded_object_is_not_destroyed_unasked(
     ours = ids(project.record(STEP))[ONE]
     file = state_file(project)
     file.write_text(file.read_text().replace(ours, stranger))
-    project.run("reconcile", "shop", "--step", STEP)
+    reconciled = project.run("reconcile", "shop", "--step", STEP, "--json")
+    recovered = project.ok("recover", "shop", "--step", STEP, "--json").row
 
     planned = project.run("plan", "shop", "--destroy")
     refused = project.run("destroy", "shop", "--yes")
@@ -318,6 +319,12 @@ def test_what_took_the_place_of_a_recorded_object_is_not_destroyed_unasked(
     rebuilt = project.run(*REBUILD, "--yes")
     destroyed = project.run("destroy", "shop", "--yes")
 
+    offered = [item["command"] for item in reconciled.events[-1]["next"]]
+    advised = [item for item in recovered["actions"] if item["available"]]
+    assert f"orchestrator {out}" in offered
+    assert not any(f"{ONE}=" in command for command in offered), "its address is taken"
+    assert any(out in item["reason"]["message"] for item in advised), advised
+    assert not any("import shop" in item["reason"]["message"] for item in advised), advised
     assert (planned.code, refused.code) == (4, 4), planned.said + refused.said
     assert f"{ONE} ({stranger})" in refused.said and out in " ".join(refused.said.split())
     assert rebuilt.code == 0, rebuilt.said

@@ -118,6 +118,32 @@ def test_beside_the_adoption_of_a_stranger_the_doubt_stays(project: Project, clo
     assert "stranger" in ids(cloud)
 
 
+def test_an_adoption_that_is_recorded_already_is_not_done_again(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    The command that adopts it and closes its doubt goes on where the adoption alone was recorded;
+    nothing is offered that would import it a second time.
+    """
+    lost_create(project, cloud)
+    spare = ids(cloud)["spare"]
+    adopted = project.run("reconcile", "shop", "--yes", "--json", "--adopt", f"{SPARE}={spare}")
+    (doubt,) = project.record(STEP)["resources"]["in_doubt"]
+    recovered = project.ok("recover", "shop", "--json").row
+
+    closed = project.run("reconcile", "shop", "--yes", *adopting(spare))
+
+    assert adopted.code == 11, adopted.said
+    commands = [item["command"] for item in adopted.events[-1]["next"]]
+    commands += [item["command"] for item in recovered["actions"] if item["command"]]
+    assert any("--forget" in command for command in commands)
+    assert not any("--adopt" in command for command in commands), commands
+    assert f"{spare}, imported there, is not proven to be it" in doubt["why"]
+    assert closed.code == 0, closed.said
+    assert "is in the provider state already" in closed.said
+    assert project.record(STEP)["status"] == "ok"
+
+
 def test_the_plan_of_an_unproven_adoption_is_shown_before_it_is_approved(
     project: Project, cloud: Cloud
 ) -> None:

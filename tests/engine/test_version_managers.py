@@ -54,6 +54,26 @@ def test_the_engine_is_the_one_in_the_steps_directory(managed: Project) -> None:
     assert "--engine" not in offered, "what was refused for the engine is not offered with it"
 
 
+@pytest.mark.parametrize("verb", ["apply", "destroy"])
+def test_where_the_blueprint_asks_for_another_engine_the_last_one_is_offered(
+    managed: Project, verb: str
+) -> None:
+    """
+    The command once more, with the engine that wrote the provider state, is accepted as printed.
+    """
+    managed.ok("apply", "b", "--yes")
+    del managed.environ["ORCHESTRATOR_ENGINE"]
+    managed.environ["PATH"] = f"{managed.root.parent}/bin:{managed.environ['PATH']}"
+    managed.write("blueprints/b.yaml", BLUEPRINT + "engine: {kind: tofu}\n")
+
+    refused = managed.run(verb, "b", "--yes")
+
+    assert refused.code == 4
+    offered = refused.said.partition("\nNext\n")[2]
+    assert f"orchestrator {verb} b --engine terraform\n" in offered, refused.said
+    managed.ok(verb, "b", "--engine", "terraform", "--yes")
+
+
 def test_constraints_are_held_against_that_engine(managed: Project) -> None:
     """
     A module that OpenTofu's version would not fit fits the Terraform that works on it.

@@ -527,7 +527,7 @@ PLAIN: dict[str, Callable[[], str]] = {
     "teardown.json": lambda: _teardown_json(),
     "status.json": lambda: ERROR.to_json() + "\n",
     "recovery.json": lambda: recovery().to_json() + "\n",
-    "error.json": lambda: error_document(ERRORS["invalid"]).to_json() + "\n",
+    "error.json": lambda: error_document(ERRORS["invalid"], Paper(now=START)).to_json() + "\n",
     "plan.json": lambda: plans.plan().to_json() + "\n",
     "plan.markdown": lambda: plan_markdown(plans.plan(), Paper(now=NOW), whole="the job's log"),
     "plan.junit": lambda: junit(plans.plan()),

@@ -2,7 +2,8 @@
 No offered command is refused as printed.
 
 Histories on the fake engine end in a situation; what the end of the run offers there, and what
-`recover` recommends, is typed as printed, on a fresh copy of the same history, and is accepted.
+`recover` recommends, or lists as available, is typed as printed, on a fresh copy of the same
+history, and is accepted.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from orchestrator.app.commands import apply, destroy, reconcile, recover, rerun, verify
+from orchestrator.app.commands import apply, destroy, exec_, reconcile, recover, rerun, verify
 from orchestrator.app.inspection.earlier_runs import read_prior_run, run_to_retry
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.run.request import (
     ApplyRequest,
     DestroyRequest,
+    ExecRequest,
     ReconcileRequest,
     RedeployRequest,
     RetryRequest,
@@ -35,6 +37,8 @@ from orchestrator.app.run.request import (
 )
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.cli.main import cli
+from orchestrator.domain.blueprint.blueprint import Backend, ProtectedResource
+from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.documents.recovery import RecoveryDocument
 from orchestrator.domain.events.events import RunFinished
 from orchestrator.domain.record.run_record import ProcessIdentity
@@ -42,10 +46,10 @@ from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import Liveness, StepStatus
 from orchestrator.domain.values import replace
 from orchestrator.engine.process.identity import SystemProcesses
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import Location, OrchestratorError
 from orchestrator.views.human import HumanView
 from orchestrator.views.page import Paper
-from tests.fakes.engine import Fault, Killed
+from tests.fakes.engine import Fault, Killed, Thing
 from tests.fakes.services import Premises
 
 #: Exit codes by which a command says that it was not accepted: refused, not approved, mistyped.
@@ -81,14 +85,16 @@ class World:
 
     def __init__(self, there: Premises) -> None:
         self.there = there
+        self.deployment = there.deployment
         self.processes = MortalProcesses()
         there.services = replace(there.services, processes=self.processes)
         for step in there.deployment.steps:
             there.root(step).desired = {f"fake_object.{step}": 1}
 
-    def type(self, command: str) -> int:
+    def type(self, command: str, *, approved: bool = True) -> int:
         """
-        Carry out a command line with a person who agrees at the terminal; the exit code.
+        Carry out a command line, with a person at the terminal who agrees to all of it, or to
+        nothing; the exit code.
         """
         program, verb, *words = shlex.split(command)
         assert program == "orchestrator"
@@ -101,9 +107,10 @@ class World:
         chosen = context.params
         if verb == "recover":
             return 0
-        options = replace(_fill(RunOptions, chosen), plan=PlanOptions(**_approved(chosen)))
+        plan = PlanOptions(**_chosen_of_plan(chosen), approved=approved)
+        options = replace(_fill(RunOptions, chosen), plan=plan, interactive=not approved)
         self.processes.next_run()
-        services, deployment = self.there.services, self.there.deployment
+        services, deployment = self.there.services, self.deployment
         try:
             match verb:
                 case "apply":
@@ -116,6 +123,11 @@ class World:
                     )
                 case "verify":
                     return verify.verify(services, deployment, VerifyRequest(options=options))
+                case "exec":
+                    assert words[0].startswith("web/default/"), "a target"
+                    options = replace(options, steps=(words[0].rpartition("/")[2],))
+                    request = ExecRequest(options=options, words=tuple(words[2:]))
+                    return exec_.execute(services, deployment, request)
                 case "reconcile":
                     return reconcile.reconcile(
                         services, deployment, _fill(ReconcileRequest, chosen, options=options)
@@ -130,7 +142,8 @@ class World:
                     run_id = retry.from_run or run_to_retry(store, "web", "default", steps)
                     place = {"project": "acme", "blueprint": "web", "environment": "default"}
                     earlier = read_prior_run(services.files, store, run_id, **place)
-                    return rerun.retry(services, deployment, retry, earlier=earlier)
+                    stored = self.there.deployment  # as that run had it
+                    return rerun.retry(services, stored, retry, earlier=earlier)
                 case _:
                     pytest.fail(f"a use case that this test does not know: {command}")
         except OrchestratorError as exc:
@@ -149,9 +162,17 @@ class World:
             work=services.work,
             today=services.clock.now().date(),
         )
-        outline = self.there.deployment
+        outline = self.deployment
         now = services.clock.now()
         return recover.recover(reader, outline, now=now, settle=services.limits.settle)
+
+    def change(self, step: str, **changes: Any) -> None:
+        """
+        Change a step in the blueprint, for the commands from here on.
+        """
+        steps = self.deployment.steps
+        changed = {**steps, step: replace(steps[step], **changes)}
+        self.deployment = replace(self.deployment, steps=changed)
 
     def last(self) -> RunFinished | None:
         found = [e for e in self.there.told.events if isinstance(e, RunFinished)]
@@ -166,18 +187,20 @@ def _fill(kind: type[Value], chosen: dict[str, Any], **known: object) -> Value:
     return kind(**{name: chosen[name] for name in names}, **known)
 
 
-def _approved(chosen: dict[str, Any]) -> dict[str, Any]:
-    names = set(PlanOptions.__struct_fields__) & chosen.keys()
-    return {name: chosen[name] for name in names} | {"approved": True}
+def _chosen_of_plan(chosen: dict[str, Any]) -> dict[str, Any]:
+    names = set(PlanOptions.__struct_fields__) & chosen.keys() - {"approved"}
+    return {name: chosen[name] for name in names}
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
     """
-    A command, and what goes wrong while it runs; or what happens to a step between commands.
+    A command, and what goes wrong while it runs; or what happens to a step between commands. With
+    ``declined`` the person at the terminal says no.
     """
 
     command: str = ""
+    declined: bool = False
     step: str = "network"
     fault: Fault | None = None
     happens: str = ""
@@ -203,13 +226,25 @@ class Act:
                 )
             case "changed":
                 root.desired = {address: 2}
+            case "address taken":
+                if root.things:
+                    root.things[address] = Thing(1, "id-stranger")
+                    root.serial += 1
             case "time passes":
                 world.there.services.clock.sleep(100.0)
+            case "backend moved":
+                world.change(
+                    self.step, backend=Backend("local", Template({"path": "elsewhere.tfstate"}))
+                )
+            case "protected":
+                held = ProtectedResource(address, Location("main.tf", 1))
+                module = world.deployment.steps[self.step].module
+                world.change(self.step, module=replace(module, protected=(held,)))
         if not self.command:
             return
         root.faults = {address: self.fault} if self.fault is not None else {}
         with suppress(Killed):
-            world.type(self.command)
+            world.type(self.command, approved=not self.declined)
         root.faults = {}
 
 
@@ -225,9 +260,10 @@ def played(acts: Sequence[Act]) -> Iterator[World]:
         there.close()
 
 
-def offered(world: World) -> list[str]:
+def offered(world: World, *, all_available: bool) -> list[str]:
     """
-    The commands of the last end of a run, and those that `recover` recommends.
+    The commands of the last end of a run, and those that `recover` recommends or, with
+    ``all_available``, lists.
     """
     finished = world.last()
     document = world.recover()
@@ -235,7 +271,7 @@ def offered(world: World) -> list[str]:
         item.command
         for step in document.steps
         for item in step.actions
-        if item.command and item.action == step.recommended
+        if item.command and (all_available or item.action == step.recommended)
     ]
     ended = [item.command for item in finished.next] if finished else []
     return list(dict.fromkeys([*ended, *listed, *(item.command for item in document.next)]))
@@ -260,12 +296,12 @@ def check_consistent(finished: RunFinished) -> None:
     assert not bad or finished.exit_code or elsewhere, text
 
 
-def check_accepted(acts: Sequence[Act]) -> None:
+def check_accepted(acts: Sequence[Act], *, all_available: bool = False) -> None:
     with played(acts) as world:
         finished = world.last()
         if finished is not None:
             check_consistent(finished)
-        commands = offered(world)
+        commands = offered(world, all_available=all_available)
     for command in commands:
         if "ID" in shlex.split(command) or "=ID" in command:
             continue  # the id is the reader's to fill in
@@ -324,7 +360,75 @@ APPLIED = Act("orchestrator apply web")
             id="state emptied, apply",
         ),
         pytest.param(
-            [APPLIED, Act(happens="object vanished"), Act("orchestrator apply web")],
+            [APPLIED, Act(happens="address taken"), Act("orchestrator apply web")],
+            id="address taken, apply",
+        ),
+        pytest.param(
+            [APPLIED, Act(happens="address taken"), Act("orchestrator reconcile web")],
+            id="address taken, reconcile",
+        ),
+        pytest.param(
+            [
+                APPLIED,
+                Act(happens="address taken"),
+                Act("orchestrator reconcile web"),
+                Act("orchestrator reconcile web --step network --rebuild-state"),
+            ],
+            id="address taken, rebuild",
+        ),
+        pytest.param(
+            [APPLIED, Act(happens="address taken"), Act("orchestrator destroy web")],
+            id="address taken, destroy",
+        ),
+        pytest.param(
+            [APPLIED, Act(happens="backend moved"), Act("orchestrator apply web")],
+            id="backend moved, apply",
+        ),
+        pytest.param(
+            [APPLIED, Act(happens="backend moved"), Act("orchestrator destroy web")],
+            id="backend moved, destroy",
+        ),
+        pytest.param(
+            [
+                Act("orchestrator apply web", fault=Fault.FAIL),
+                Act(happens="backend moved"),
+                Act("orchestrator apply web"),
+            ],
+            id="failed, backend moved, apply",
+        ),
+        pytest.param(
+            [
+                Act("orchestrator apply web", fault=Fault.LOSE),
+                Act(happens="backend moved"),
+                Act("orchestrator reconcile web"),
+            ],
+            id="answer lost, backend moved, reconcile",
+        ),
+        pytest.param(
+            [Act(happens="protected"), APPLIED, Act("orchestrator destroy web")],
+            id="protected, destroy",
+        ),
+        pytest.param(
+            [
+                Act(happens="protected"),
+                Act("orchestrator apply web", step="server", fault=Fault.FAIL),
+            ],
+            id="protected, apply failed",
+        ),
+        pytest.param(
+            [APPLIED, Act("orchestrator destroy web --step server", declined=True)],
+            id="destroy declined",
+        ),
+        pytest.param(
+            [
+                APPLIED,
+                Act(happens="object vanished"),
+                Act("orchestrator destroy web --step network --step server"),
+            ],
+            id="upstream vanished, destroy",
+        ),
+        pytest.param(
+            [APPLIED, Act(happens="object vanished"), Act("orchestrator apply web --step network")],
             id="all vanished, apply",
         ),
         pytest.param(
@@ -355,4 +459,31 @@ def test_what_is_offered_in_a_known_situation_is_accepted(acts: list[Act]) -> No
     """
     The situations in which the screens used to contradict each other.
     """
-    check_accepted(acts)
+    check_accepted(acts, all_available=True)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "destroy web --step server --reason clean --repeat-before-destroy 'looked'",
+        "apply web --step network --replace fake_object.network --parallelism 2",
+        "reconcile web --step network --adopt fake_object.network=1 --reason 'found it'",
+        "reconcile web --step network --adopt fake_object.network=1 "
+        "--forget fake_object.network --reason 'found it'",
+    ],
+)
+def test_a_declined_command_is_offered_with_all_its_options(command: str) -> None:
+    """
+    Nothing was done: what was asked for is asked again, and not something else.
+    """
+    lost = Act("orchestrator apply web", fault=Fault.LOSE)
+    changed = [APPLIED, Act(happens="changed")]
+    past = [lost, Act(happens="time passes")] if command.startswith("reconcile") else changed
+    with played([*past, Act(f"orchestrator {command}", declined=True)]) as world:
+        finished = world.last()
+
+    assert finished is not None
+    assert finished.exit_code == 5, finished
+    offered = shlex.split(finished.next[0].command)
+    typed = shlex.split(command)
+    assert (offered[:3], sorted(offered[3:])) == (["orchestrator", *typed[:2]], sorted(typed[2:]))

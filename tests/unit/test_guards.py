@@ -31,6 +31,7 @@ from tests.fakes.entries import entry
 from tests.fakes.journals import journal, refs, state
 
 BOUND = ProviderState(backend="local", location="x", lineage="lin-1", serial=3)
+RECONCILE = "orchestrator reconcile web --step network"
 KNOWN = entry(provider_state=BOUND, resources=Resources(inventory=refs("s.a id-1")))
 
 
@@ -49,7 +50,7 @@ def test_another_state_is_refused(record: object, found: object, reason: str) ->
     State without a record, another lineage and one gone back are refused.
     """
     with pytest.raises(Refused) as caught:
-        check_state("web/prod/network", record, found)  # type: ignore[arg-type]
+        check_state("web/prod/network", record, found, RECONCILE)  # type: ignore[arg-type]
     assert caught.value.reason == reason
 
 
@@ -59,7 +60,7 @@ def test_a_missing_state_is_a_doubt_about_every_recorded_object() -> None:
     That there is no provider state is no evidence about objects: each is named with its id.
     """
     with pytest.raises(InDoubt, match=r"the provider state is missing.*s\.a \(id-1\)"):
-        check_state("t", KNOWN, state(lineage=None, serial=0))
+        check_state("t", KNOWN, state(lineage=None, serial=0), RECONCILE)
 
 
 def test_a_state_that_moved_on_is_told() -> None:
@@ -67,7 +68,7 @@ def test_a_state_that_moved_on_is_told() -> None:
     Law: state moved without us.
     A higher serial is shown.
     """
-    said = check_state("t", KNOWN, state(["s.a id-1"], serial=5))
+    said = check_state("t", KNOWN, state(["s.a id-1"], serial=5), RECONCILE)
     assert said == "the provider state has moved from serial 3 to 5 without this tool"
 
 
@@ -76,7 +77,7 @@ def test_an_empty_state_may_be_applied_to(record: object) -> None:
     """
     Nothing recorded and nothing there is the normal beginning.
     """
-    assert check_state("t", record, state(lineage=None, serial=0)) is None  # type: ignore[arg-type]
+    assert check_state("t", record, state(lineage=None, serial=0), RECONCILE) is None  # type: ignore[arg-type]
 
 
 def vanishing(*addresses: str) -> Journal:
@@ -157,7 +158,7 @@ def test_nothing_is_applied_over_a_state_that_lost_a_recorded_object(found: Pull
     It may be alive: by type and id, whatever holds its address now.
     """
     with pytest.raises(InDoubt, match=r"s\.a \(id-1\)"):
-        check_missing_objects("t", BOTH, found, destroying=False)
+        check_missing_objects("t", BOTH, found, RECONCILE, destroying=False)
 
 
 def test_an_object_that_took_the_address_of_another_is_not_destroyed_in_its_place() -> None:
@@ -167,7 +168,7 @@ def test_an_object_that_took_the_address_of_another_is_not_destroyed_in_its_plac
     """
     found = state(["s.a id-9", "s.b id-2"], serial=9)
     with pytest.raises(InDoubt, match=r"s\.a is id-9 now"):
-        check_missing_objects("t", BOTH, found, destroying=True)
+        check_missing_objects("t", BOTH, found, RECONCILE, destroying=True)
 
 
 def test_a_destroy_goes_on_beside_an_object_that_left_the_state() -> None:
@@ -175,7 +176,7 @@ def test_a_destroy_goes_on_beside_an_object_that_left_the_state() -> None:
     Law: destroyed means confirmed.
     It takes down the rest, and leaves that one in doubt.
     """
-    check_missing_objects("t", BOTH, ONE_LEFT, destroying=True)
+    check_missing_objects("t", BOTH, ONE_LEFT, RECONCILE, destroying=True)
 
 
 def test_an_object_that_moved_to_another_address_is_not_missing() -> None:
@@ -183,7 +184,7 @@ def test_an_object_that_moved_to_another_address_is_not_missing() -> None:
     A `moved` block keeps type and id.
     """
     found = state(["s.c id-1", "s.b id-2"], serial=9)
-    check_missing_objects("t", BOTH, found, destroying=False)
+    check_missing_objects("t", BOTH, found, RECONCILE, destroying=False)
 
 
 def test_what_is_in_doubt_already_does_not_stop_a_destroy_again() -> None:
@@ -194,7 +195,7 @@ def test_what_is_in_doubt_already_does_not_stop_a_destroy_again() -> None:
     doubt = Doubt(address="s.a", action="forget", id="id-1", why="it left")
     held = Resources(inventory=refs("s.a id-1"), in_doubt=(doubt,))
     record = entry(status="error", provider_state=BOUND, resources=held)
-    check_missing_objects("t", record, state(["s.a id-9"], serial=9), destroying=True)
+    check_missing_objects("t", record, state(["s.a id-9"], serial=9), RECONCILE, destroying=True)
 
 
 def doubting(action: str) -> OperationRecord:

@@ -169,7 +169,8 @@ def test_beside_an_adoption_that_proves_nothing_the_doubt_stays(
 ) -> None:
     """
     Law: not ours until proven.
-    Also when reconcile looks at the state again; the record says whose the object is.
+    Also when reconcile looks at the state again; the record says whose the object is, and the doubt
+    that the provider state holds another one.
     """
     before = failed(resources=Resources(inventory=refs("s.a 1"), in_doubt=(doubt,)))
     after = state(["s.a 1", "s.lost 2"])
@@ -177,7 +178,9 @@ def test_beside_an_adoption_that_proves_nothing_the_doubt_stays(
     done = operate(before, after)
     look = StateObservation(at=LATER, run_id="r", settling_time=0.0, ids=after.ids, refreshed=True)
 
-    assert (done.resources.in_doubt, done.settled) == ((doubt,), ())
+    why_still = f"{doubt.why}; 2, imported there, is not proven to be it"
+    assert done.resources.in_doubt == (doubt.model_copy(update={"why": why_still}),)
+    assert done.settled == ()
     assert settle_doubts(done, look) == ()
     (adopted,) = done.adopted
     assert (adopted.address, adopted.id, adopted.ownership) == ("s.lost", "2", ownership)
@@ -211,7 +214,7 @@ def test_another_object_than_the_one_in_doubt_is_not_adopted(
 
     found = operate(before, state(after))
 
-    assert found.resources.in_doubt == (doubt,)
+    assert [(d.address, d.id) for d in found.resources.in_doubt] == [(doubt.address, doubt_id)]
     assert found.settled == ()
     assert found.last_attempt is not None
     assert found.last_attempt.error is not None

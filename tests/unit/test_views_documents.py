@@ -176,7 +176,7 @@ def test_an_error_document_holds_the_exit_code() -> None:
     """
     A program gets the code, the exit code and the reason apart.
     """
-    document = error_document(ERRORS["refused"])
+    document = error_document(ERRORS["refused"], Paper(now=NOW))
     assert (document.code, document.exit_code, document.reason) == ("refused", 4, "dependents")
 
 
@@ -195,7 +195,7 @@ def test_no_document_holds_what_acts_on_a_terminal() -> None:
     a line are escaped; the values are the same.
     """
     said = "a\x9b31mb\u202ec ##[add-mask]x ##vso[task.complete]y ##VSO[z]"
-    document = error_document(Refused("upstream", said))
+    document = error_document(Refused("upstream", said), Paper(now=NOW))
 
     assert "\x9b" not in document.to_json() and "\u202e" not in document.to_json()
     assert "##" not in document.to_json()

@@ -304,6 +304,19 @@ def test_who_waits_for_a_document_at_a_terminal_is_told_what_is_going_on(
     assert ("planning" in stream.getvalue()) is stream.isatty()
 
 
+def test_hints_in_json_name_the_directory_to_call_a_command_in() -> None:
+    """
+    As the text does: a program, or a person who reads its log, calls it from where it was called.
+    """
+    stream = io.StringIO()
+    note = Note(at=START, message="orchestrator x", hint="look: `orchestrator recover web`")
+    JsonLinesView(stream, called_in="../my shop").emit(note)
+
+    line = json.loads(stream.getvalue())
+    assert line["hint"] == "look: `orchestrator -C '../my shop' recover web`"
+    assert line["message"] == "orchestrator x", "what is no hint is left alone"
+
+
 def test_no_line_of_json_holds_a_command_for_a_ci_runner() -> None:
     """
     Those that a runner obeys anywhere in a line are escaped; the values are the same.

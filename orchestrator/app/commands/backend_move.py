@@ -79,7 +79,7 @@ def _move(runner: StepRunner, name: str) -> Outcome:
     runner.check_saved(name)
     old = steps.prepared[name]
     state = pull(services, old.work_dir, steps.evidence(name), "pull-old")
-    moved = check_state(str(runner.deployment.target(name)), old.record, state)
+    moved = check_state(str(runner.deployment.target(name)), old.record, state, old.reconcile)
     if moved is not None:
         services.note(moved, level="warning", step=name)
     new = steps.prepare_elsewhere(wanted, recorded_source, moving=True)

@@ -291,8 +291,8 @@ def _state_refusals(runner: StepRunner, names: Sequence[str]) -> dict[str, Orche
         except (Busy, EngineFailed):
             return
         prepared.bindings.check_lineage(target, state)
-        check_state(target, prepared.record, state, may_be_missing=True)
-        check_missing_objects(target, prepared.record, state, destroying=True)
+        check_state(target, prepared.record, state, prepared.reconcile, may_be_missing=True)
+        check_missing_objects(target, prepared.record, state, prepared.reconcile, destroying=True)
 
     return steps.failures_of(names, look) if len(names) > 1 else {}
 

@@ -210,7 +210,7 @@ def _evidence(
         state = PulledState(lineage=None, serial=0, objects=(), outputs={})
     target = str(runner.deployment.target(name))
     hold = partial(check_state, serial_may_fall=True, may_be_missing=True)
-    moved = hold(target, record, state)
+    moved = hold(target, record, state, prepared.reconcile)
     if moved is not None and not state.objects:  # else the plan says it
         services.note(moved, level="warning", step=name)
     proposal, checks, inputs, vanished = None, None, None, False

@@ -17,7 +17,6 @@ from typing import Protocol
 from pydantic import ValidationError
 
 from orchestrator.app.commands.store_holder import StoreHolder, busy
-from orchestrator.app.steps.guards import reconcile_command
 from orchestrator.domain.blueprint.inputs import KEY_BLOB
 from orchestrator.domain.documents.store import (
     ExportedTarget,
@@ -410,7 +409,6 @@ def _update_command(target: Target, record: OperationRecord | None) -> str:
     """
     The command that brings a record up to date from the provider state, or makes one.
     """
-    if record is not None:
-        return reconcile_command(record)
-    place = RecordedBlueprint(target.blueprint, target.environment)
-    return command_line(place, "adopt", "--step", target.step)
+    path = record.source.blueprint_path if record else "blueprints/"
+    place = RecordedBlueprint(target.blueprint, target.environment, path)
+    return command_line(place, "reconcile" if record else "adopt", "--step", target.step)

@@ -59,7 +59,8 @@ def _check_step(runner: StepRunner, name: str) -> Outcome:
     services, prepared = runner.services, runner.steps.prepared[name]
     assert prepared.record is not None, "only recorded steps are checked"
     state = pull(services, prepared.work_dir, runner.steps.evidence(name), "pull")
-    check_state(str(runner.deployment.target(name)), prepared.record, state)
+    target = str(runner.deployment.target(name))
+    check_state(target, prepared.record, state, prepared.reconcile)
     _check_whole(runner, name, prepared.record, state)
     inputs = runner.steps.values.recorded_inputs(prepared)
     verification = run_checks(services, runner.deployment, prepared.step, inputs, state)

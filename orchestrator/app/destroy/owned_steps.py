@@ -57,7 +57,7 @@ class OwnedStep:
         services, record = self.services, self.prepared.record
         assert record is not None, "a target without a record goes with nobody"
         state = pull(services, self.prepared.work_dir, self.evidence, "pull-before")
-        moved = check_state(self.target, record, state)
+        moved = check_state(self.target, record, state, self.prepared.reconcile)
         if moved is not None:
             services.note(moved, level="warning", step=self.name)
         self._approve(state)

@@ -135,7 +135,7 @@ class Inspection:
         needs = [up for up in graph.order if up in graph.needs(step)]
         dependents = self._applied_graph.dependents(step)
         return Neighbours(
-            unready={up: _word(self.status(up)) for up in needs if self.status(up) not in READY},
+            unready={up: why for up in needs if (why := self._why_unready(up)) is not None},
             dependents={
                 name: _word(self.status(name))
                 for name in graph.order
@@ -143,6 +143,15 @@ class Inspection:
             },
             children=tuple(name for name in graph.order if name in children and self._alive(name)),
         )
+
+    def _why_unready(self, step: str) -> str | None:
+        """
+        Why what needs the step cannot be applied; None where it can.
+        """
+        if self.status(step) not in READY:
+            return _word(self.status(step))
+        fault = self.history.fault(step, self.newest(step))
+        return "its provider state is elsewhere" if fault and fault.code in MISPLACED else None
 
     @cached_property
     def _applied_graph(self) -> Graph:
@@ -203,6 +212,8 @@ class Inspection:
             state_back=_is_refused(fault, record, "serial_back"),
             unadopted=fault is not None and fault.code == "unrecorded_state",
             taken=fault is not None and fault.code in ("exists_already", *MISPLACED),
+            misplaced=fault.code if fault is not None and fault.code in MISPLACED else None,
+            protected=_is_protected(fault),
             unrecorded=self.unrecorded,
             failed_run=failed,
             changed_secrets=self._changed_secrets(failed) if failed and not no_retry else (),
@@ -416,6 +427,14 @@ def _is_vanished(fault: Fault | None, record: OperationRecord | None) -> bool:
     if fault is None or fault == (record.error if record else None):
         return False
     return fault.code == "vanished" and fault.phase != "surgery"
+
+
+def _is_protected(fault: Fault | None) -> bool:
+    """
+    Whether the newest attempt failed over ``prevent_destroy``.
+    """
+    errors = fault.diagnostics if fault is not None else ()
+    return any("prevent_destroy" in f"{item.summary} {item.detail}" for item in errors)
 
 
 def _is_emptied(fault: Fault | None, record: OperationRecord | None) -> bool:

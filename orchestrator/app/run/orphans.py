@@ -104,7 +104,7 @@ def look_at_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> GoneSteps:
         try:
             root = steps.prepared[name].work_dir
             state = pull(steps.services, root, steps.evidence(name), "pull-gone")
-            check_state(target, steps.records[name], state)
+            check_state(target, steps.records[name], state, steps.prepared[name].reconcile)
         except Refused as exc:
             alive[name] = exc
         except (Busy, EngineFailed, InDoubt, Invalid) as exc:

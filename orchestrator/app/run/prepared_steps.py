@@ -40,6 +40,7 @@ from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_state import PulledState, StateOutput
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
+from orchestrator.domain.recovery.command_line import reconcile_command
 from orchestrator.domain.transitions.conclusion import is_parent_destroy
 from orchestrator.domain.values import replace
 from orchestrator.errors import OrchestratorError
@@ -177,7 +178,7 @@ class PreparedSteps:
             if record.run_id in beside and name not in near:
                 self.records[name] = record
                 continue
-            check_not_live(self.services, record, wait=wait, takeover=takeover)
+            check_not_live(self.services, self.deployment, record, wait=wait, takeover=takeover)
             self.records[name] = (
                 self.services.store.newest(record.target.target) if wait else record
             )
@@ -263,6 +264,7 @@ class PreparedSteps:
             snapshot=module.snapshot,
             work_dir=root,
             engine=engine,
+            reconcile=reconcile_command(self.deployment, name),
             configured={
                 key: item.resolve(lookup)
                 for key, item in step.providers.items()
@@ -383,7 +385,7 @@ class PreparedSteps:
         Law: state moved without us.
         """
         target = str(self.deployment.target(name))
-        moved = check_state(target, self.records.get(name), state)
+        moved = check_state(target, self.records.get(name), state, self.prepared[name].reconcile)
         if moved is not None:
             self.services.note(moved, level="warning", step=name)
 

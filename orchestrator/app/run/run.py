@@ -167,7 +167,7 @@ def _check_takeover(services: Services, deployment: Deployment, options: RunOpti
     with services.workdirs.lock(deployment.blueprint, deployment.environment):
         pass
     for record in services.store.records(deployment.blueprint, deployment.environment):
-        check_not_live(services, record, wait=False, takeover=options.takeover)
+        check_not_live(services, deployment, record, wait=False, takeover=options.takeover)
 
 
 def _note_changed_secrets(services: Services, deployment: Deployment) -> None:

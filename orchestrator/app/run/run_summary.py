@@ -298,7 +298,7 @@ def _next(
     if not unfinished:
         interrupted = outcome is not None and outcome.verdict is Verdict.INTERRUPTED
         return (look_closer(session.deployment),) if interrupted else ()
-    ended = _ended_command(session, request, error)
+    ended = _ended_command(session, request, error, outcome)
     if isinstance(error, StoreUnavailable):  # no other command can look or do anything either
         return _repeated(ended, "go on from here, once the store can be used")
     if ApprovalMissing.exit_code in session.codes and all(row.error is None for row in rows):
@@ -331,7 +331,7 @@ _REPEATABLE = (*APPLYING, "adopt", "compensate", "destroy", "reconcile", "verify
 def _repeated(ended: EndedCommand, why: str) -> tuple[NextCommand, ...]:
     if ended.verb not in _REPEATABLE:
         return ()
-    return (NextCommand(command=ended.again(), why=why),)
+    return (NextCommand(command=ended.again(*ended.given), why=why),)
 
 
 def _inspection(session: Session) -> Inspection:
@@ -364,25 +364,46 @@ def _advised(session: Session, inspection: Inspection, step: str) -> StepAdvice:
     return StepAdvice(context, advise(context))
 
 
+def _refused_for_engine(session: Session, outcome: _RecordedOutcome | None) -> set[str]:
+    """
+    The kinds of engine that wrote the provider states of steps which were refused for the engine.
+    """
+    refused = {r.step for r in session.run.steps if r.error and r.error.code == "engine_change"}
+    records = outcome.records if outcome else ()
+    return {r.engine.kind for r in records if r.target.step in refused and r.engine}
+
+
 def _ended_command(
-    session: Session, request: RunRequest, error: OrchestratorError | None
+    session: Session,
+    request: RunRequest,
+    error: OrchestratorError | None,
+    outcome: _RecordedOutcome | None,
 ) -> EndedCommand:
     """
     The command that ended, with what the commands offered next keep of it.
     """
     options, lineage = request.options, session.run.lineage
     inputs = ("--input-file", str(session.rerun_file)) if session.rerun_file else ()
-    own = tuple(_repeated_options(request.arguments()))
+    own = tuple(_option_words(request.arguments(), _REPEATED))
     if lineage is not None and lineage.kind == "promotion":
         own += ("--from-run", lineage.from_run)
     if lineage is not None and request.verb == "rollback":
         own += ("--to", lineage.from_run, "--reason", lineage.reason or "WHY")
+    given = request.arguments() | {
+        "confirm": options.confirm,
+        "reason": None if request.verb == "rollback" else options.reason,
+        "skip_preflight": options.skip_preflight,
+    }
     named_objects = bool(options.plan.targets or options.plan.replace)
     faults = [row.error for row in session.run.steps if row.error]
     refused = any(_is_refusal(f) or (named_objects and f.code == Invalid.code) for f in faults)
-    engine = options.engine
-    if engine and any(fault.code == "engine_change" for fault in faults):
-        engine, refused = None, False  # without the option it is the engine of the record
+    engine, writers = options.engine, _refused_for_engine(session, outcome)
+    if len(writers) == 1:
+        # Without the option it is the engine of the record, unless the blueprint asks for another.
+        engine = (
+            None if engine and session.deployment.engine.kind in (None, *writers) else writers.pop()
+        )
+        refused = False
     named = () if set(options.steps) == set(session.deployment.steps) else options.steps
     return EndedCommand(
         blueprint=session.deployment,
@@ -395,6 +416,7 @@ def _ended_command(
         engine=("--engine", engine) if engine else (),
         inputs=inputs if request.verb in ("apply", "redeploy") else (),
         own=own,
+        given=tuple(_option_words(given, _GIVEN | _GIVEN_TO.get(request.verb, {}))),
         accepting=error.accepted_by if isinstance(error, Refused) else (),
         is_refused=isinstance(error, Refused) or refused or _is_of_options(error),
         is_orphaned=options.orphaned,
@@ -411,11 +433,45 @@ _REPEATED = {
     "verify_absence": "--verify",
     "accept_changed_secret": "--accept-changed-secret",
     "unavailable_secrets": "--unavailable-secret",
+    "lock_timeout": "--lock-timeout",
+    "parallelism": "--parallelism",
 }
 
 
-def _repeated_options(arguments: Mapping[str, Json]) -> Iterator[str]:
-    for name, option in _REPEATED.items():
+#: The options that it keeps only where nothing has been done yet.
+_GIVEN = {
+    "forget": "--forget",
+    "adopt": "--adopt",
+    "adopt_proven": "--adopt-proven",
+    "rebuild_state": "--rebuild-state",
+    "untaint": "--untaint",
+    "unlock": "--unlock",
+    "push_errored_state": "--push-errored-state",
+    "dismiss_errored_state": "--dismiss-errored-state",
+    "replace": "--replace",
+    "skip_before_destroy": "--skip-before-destroy",
+    "accept_changes": "--accept-changes",
+    "accept_vanished": "--accept-vanished",
+    "accept_adopted": "--accept-adopted",
+    "accept_replaced": "--accept-replaced",
+    "override_policy": "--override-policy",
+    "unverified": "--unverified",
+    "skip_preflight": "--skip-preflight",
+    "takeover": "--takeover",
+    "at": "--at",
+    "confirm": "--confirm",
+    "reason": "--reason",
+}
+_GIVEN_TO = {
+    "compensate": {"repeat": "--repeat"},
+    "destroy": {"repeat": "--repeat-before-destroy"},
+    "retry": {"from_run": "--from-run"},
+    "reconcile": {"verify_destroyed": "--verify=provider"},
+}
+
+
+def _option_words(arguments: Mapping[str, Json], options: Mapping[str, str]) -> Iterator[str]:
+    for name, option in options.items():
         match arguments.get(name):
             case None:
                 continue

@@ -19,9 +19,10 @@ from orchestrator.errors import ApprovalMissing, Refused, Usage
 def match_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple[str, ...]:
     """
     The steps that a request names: of those that left the blueprint if it is about ``orphaned``
-    ones, else of the others. A destroy, reconcile or move may name roots of actions instead.
+    ones, else of the others. Some commands may name the modules of hooks instead.
     """
-    if verb in ("destroy", "reconcile", "move") and any(hook_of(name) for name in options.steps):
+    takes_hooks = verb in ("destroy", "exec", "move", "reconcile")
+    if takes_hooks and any(hook_of(name) for name in options.steps):
         return _match_hook_targets(deployment, options.steps)
     graph = deployment.graph
     if options.orphaned:

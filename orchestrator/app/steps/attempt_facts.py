@@ -73,6 +73,7 @@ class AttemptFacts:
         """
         services, root, engine = self._services, self._prepared.work_dir, self._prepared.engine
         providers = _providers(services.workdirs.lock_file(root))
+        snapshot = self._prepared.snapshot
         applies = self._prepared.record is None or self._verb == "apply"
         return EntryFacts(
             run_id=self._session.run_id,
@@ -89,7 +90,9 @@ class AttemptFacts:
                 engine=EngineRef(kind=engine.kind, version=engine.version),
                 lineage=self._session.run.lineage,
             ),
-            module=ModuleFacts(self._prepared.snapshot.digest, providers),
+            module=ModuleFacts(
+                snapshot.digest, providers, tuple(i.address for i in snapshot.protected)
+            ),
             applied=self._applied(providers) if applies else None,
         )
 

@@ -36,12 +36,14 @@ def check_state(
     target: str,
     record: OperationRecord | None,
     state: PulledState,
+    reconcile: str,
     *,
     serial_may_fall: bool = False,
     may_be_missing: bool = False,
 ) -> str | None:
     """
     Refused where provider state is not the one that the record knows; a note where it has moved.
+    ``reconcile`` is the command that reconciles the target.
 
     InDoubt where there is none and the record knows objects: that is no evidence about them. What
     takes that down, or goes on with it, says that it ``may_be_missing``.
@@ -84,7 +86,7 @@ def check_state(
         raise InDoubt(
             f"{target}: {missing}",
             hint="is this the right backend, workspace and account? The objects may be alive: "
-            f"restore the state; if it is lost, `{reconcile_command(record)} --rebuild-state` "
+            f"restore the state; if it is lost, `{reconcile} --rebuild-state` "
             "imports each by its id",
             phase="surgery",
         )
@@ -93,7 +95,7 @@ def check_state(
             "lineage",
             f"{target}: the provider state has lineage {state.lineage}, not {bound.lineage}",
             hint="it is another state than the one that was applied: restore that one; if it is "
-            f"lost, put this one aside, then `{reconcile_command(record)} --rebuild-state`",
+            f"lost, put this one aside, then `{reconcile} --rebuild-state`",
         )
     if bound.serial is None or state.serial == bound.serial:
         return None
@@ -102,8 +104,7 @@ def check_state(
             "serial_back",
             f"{target}: the provider state has gone back from serial {bound.serial} to "
             f"{state.serial}",
-            hint="was an older state restored? If that is meant, "
-            f"`{reconcile_command(record)}` records it",
+            hint=f"was an older state restored? If that is meant, `{reconcile}` records it",
         )
     gone = _some(ref.address for ref in missing_from_state(record, state))
     return (
@@ -233,7 +234,12 @@ def check_vanished(
 
 
 def check_missing_objects(
-    target: str, record: OperationRecord | None, state: PulledState, *, destroying: bool
+    target: str,
+    record: OperationRecord | None,
+    state: PulledState,
+    reconcile: str,
+    *,
+    destroying: bool,
 ) -> None:
     """
     InDoubt where the record knows objects that have left the provider state, each by type and id:
@@ -263,7 +269,7 @@ def check_missing_objects(
         f"{target}: the provider state does not hold what the record knows: {_named(missing)}"
         + (f"; {', '.join(others)}" if others else ""),
         hint="they may be alive: restore the state, or take them back into it with "
-        f"`{reconcile_command(record)} --rebuild-state`",
+        f"`{reconcile} --rebuild-state`",
         phase="surgery",
     )
 
@@ -458,15 +464,6 @@ def _adopt(target: str) -> str:
     parsed = Target.parse(target)
     place = RecordedBlueprint(parsed.blueprint, parsed.environment)
     return command_line(place, "adopt", "--step", parsed.step)
-
-
-def reconcile_command(record: OperationRecord) -> str:
-    """
-    The command that reconciles the step of a record.
-    """
-    target, path = record.target, record.source.blueprint_path
-    place = RecordedBlueprint(target.blueprint, target.environment, path)
-    return command_line(place, "reconcile", "--step", target.step)
 
 
 def _named(objects: Iterable[ObjectRef]) -> str:

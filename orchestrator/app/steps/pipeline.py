@@ -231,7 +231,7 @@ class StepPipeline:
         services = self.services
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
         self.prepared.bindings.check_lineage(self.target, state)
-        check_state(self.target, None, state)
+        check_state(self.target, None, state, self.prepared.reconcile)
         entry = record_entry(services, never_applied(self.facts.of(state), services.stamp()))
         return StepResult(record=entry, state=state, mutated=False, fault=None)
 

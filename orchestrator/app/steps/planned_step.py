@@ -62,7 +62,7 @@ STATE_REWRITTEN = "its provider state is to be encrypted in another way: it is w
 MissingObjects = Literal["refused", "doubted"]
 
 #: Holds a provider state against a record: Refused, or a note, or None.
-StateCheck = Callable[[str, OperationRecord | None, PulledState], str | None]
+StateCheck = Callable[[str, OperationRecord | None, PulledState, str], str | None]
 
 
 class PlanOptions(Struct, frozen=True):
@@ -302,7 +302,7 @@ def check_plan(
     destroying = plan.direction == "destroy"
     prepared.bindings.check_lineage(plan.target, before)
     _check_addresses_known(plan.target, options, journal, before)
-    moved = check(plan.target, record, before)
+    moved = check(plan.target, record, before, prepared.reconcile)
     if moved is not None:
         services.note(moved, level="warning", step=step)
     _warn_of_secret_keys(services, step, journal)
@@ -318,7 +318,9 @@ def check_plan(
     others = replace(before, objects=tuple(o for o in before.objects if o not in deleted))
     check_vanished(plan.target, others, refresh.without(deleted), accepted=accepted)
     if missing_objects == "refused":
-        check_missing_objects(plan.target, record, before, destroying=destroying)
+        check_missing_objects(
+            plan.target, record, before, prepared.reconcile, destroying=destroying
+        )
     observation = StateObservation(
         at=services.clock.now(),
         run_id=plan.run_id,

@@ -4,7 +4,6 @@ Plans held against the policy of the blueprint.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Literal
 from orchestrator.app.services import Services
 from orchestrator.app.session import Session
 from orchestrator.app.steps.planned_step import CheckedPlan
+from orchestrator.domain.addresses import without_keys
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
 from orchestrator.domain.events.journal import Journal
@@ -149,9 +149,6 @@ def _refuse(session: Session, breaches: Sequence[Violation], *, override: str | 
 # it at once.
 
 
-_KEYS = re.compile(r'\[(?:\d+|"(?:[^"\\]|\\.)*")\]')
-
-
 def check_protected(
     services: Services,
     deployment: Deployment,
@@ -221,7 +218,7 @@ def _protected_lines(
     return [
         f"{step}: {ref.address}, by {module}: {places[address]}"
         for ref in record.resources.inventory
-        if (address := _KEYS.sub("", ref.address)) in places
+        if (address := without_keys(ref.address)) in places
         and (doomed is None or ref.address in doomed)
     ]
 

@@ -102,7 +102,7 @@ class PreparedStep(Struct, frozen=True):
     A step that is ready: its working directory is initialised and its newest record known.
     ``engine`` is the program as it is in its working directory; ``configured`` is the provider
     configuration that the blueprint gives it, ``bindings`` are the provider states of other targets
-    where it has none of its own yet.
+    where it has none of its own yet. ``reconcile`` is the command that reconciles it.
     """
 
     step: Step
@@ -110,6 +110,7 @@ class PreparedStep(Struct, frozen=True):
     snapshot: Snapshot
     work_dir: WorkDir
     engine: EngineInfo
+    reconcile: str
     configured: Mapping[str, Resolved] = field(default_factory=dict)
     bindings: StateBindings = field(default_factory=StateBindings)
 

@@ -12,7 +12,6 @@ from msgspec import Struct
 from orchestrator.app.inspection.read_context import LivenessProbe
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import call_spec, pull
-from orchestrator.app.steps.guards import reconcile_command
 from orchestrator.app.steps.mutation import conclude_engine_call, end_mutation, gather
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext
@@ -23,6 +22,7 @@ from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Attempt, Check, Fault, OperationRecord, Verification
 from orchestrator.domain.record.states import Condition, Liveness, Status
+from orchestrator.domain.recovery.command_line import command_line, reconcile_command
 from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.transitions import restored
 from orchestrator.domain.values import replace
@@ -35,7 +35,12 @@ NOT_SHOWN = "(not shown: the secrets of that run are not known any more)"
 
 
 def check_not_live(
-    services: Services, record: OperationRecord | None, *, wait: bool, takeover: str | None
+    services: Services,
+    deployment: Deployment,
+    record: OperationRecord | None,
+    *,
+    wait: bool,
+    takeover: str | None,
 ) -> None:
     """
     Busy while owner or engine of a ``running`` record may be alive; with ``wait``, wait for it.
@@ -57,7 +62,8 @@ def check_not_live(
             raise Busy(
                 f"{record.target.target}: {record.active_command} of run {record.run_id} is still "
                 "going on",
-                hint="wait for it (--wait), or look at it with `orchestrator recover`",
+                hint="wait for it (--wait), or look at it with "
+                f"`{command_line(deployment, 'recover')}`",
             )
         if not announced:
             services.note(f"waiting for run {record.run_id}", step=record.target.step)
@@ -68,7 +74,7 @@ def check_not_live(
             f"{record.target.target}: run {record.run_id} has no recent heartbeat, and from this "
             "machine nobody can tell whether it is dead",
             hint="look on the machine it ran on; if it is dead, "
-            f"`{reconcile_command(record)} --takeover WHY`",
+            f"`{reconcile_command(deployment, record.target.step)} --takeover WHY`",
         )
 
 

@@ -207,7 +207,7 @@ def verify_destroyed(
     services, prepared = runner.services, runner.steps.prepared[name]
     evidence = runner.steps.evidence(name)
     state = pull(services, prepared.work_dir, evidence, "pull-gone")
-    check_state(str(record.target.target), record, state)
+    check_state(str(record.target.target), record, state, prepared.reconcile)
     objects = objects_of_last_life(services.store.history(record.target.target))
     vanished = [item.ref for item in record.resources.still_released if item.how == "vanished"]
     remote = [ref for ref in (*objects, *vanished) if has_remote_side(ref.provider)]

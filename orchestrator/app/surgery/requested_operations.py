@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from orchestrator.app.run.request import ReconcileRequest
+from orchestrator.app.run.request import ImportSpec, ReconcileRequest
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.preparation import PreparedStep
@@ -155,7 +155,7 @@ def _requested_operations(
             operations.append(partial(_dismiss, runner, name, request.dismiss_errored_state))
     addresses = (*_missing_addresses(record), *_tainted_addresses(record)) if record else ()
     objects: list[Callable[[], StateOperationResult | None]] = [
-        partial(import_object, runner, name, item.address, item.object_id)
+        partial(_adopt, runner, name, item, forget=item.address in forgotten)
         for item in request.adopt
         if item.address in addresses
     ]
@@ -170,6 +170,24 @@ def _requested_operations(
     if objects:  # on a state that lacks what is unsaved they would leave that behind
         operations.append(partial(runner.check_saved, name))
     return (*operations, *objects)
+
+
+def _adopt(
+    runner: StepRunner, name: str, item: ImportSpec, *, forget: bool
+) -> StateOperationResult | None:
+    """
+    Import an object at an address in doubt; None where the provider state has it there already, as
+    after an import that could be recorded only later. The doubt is closed by the person's word.
+    """
+    work_dir, evidence = runner.steps.prepared[name].work_dir, runner.steps.evidence(name)
+    state = pull(runner.services, work_dir, evidence, "pull-adopted")
+    if state.ids.get(item.address) != item.object_id:
+        return import_object(runner, name, item.address, item.object_id)
+    note = f"{item.object_id} is in the provider state already, as {item.address}"
+    runner.services.note(note, step=name)
+    if forget:
+        _approve_word(runner, name, f"forget {item.address}")
+    return None
 
 
 def _approve_word(runner: StepRunner, name: str, text: str) -> None:

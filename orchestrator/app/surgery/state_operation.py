@@ -181,6 +181,7 @@ def _checked_state(
         target,
         prepared.record,
         state,
+        prepared.reconcile,
         serial_may_fall=runner.request.verb == "reconcile",  # it is what records that
         may_be_missing=operation.command in ("import", "push", "unlock"),
     )

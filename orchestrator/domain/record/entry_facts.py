@@ -86,6 +86,7 @@ class EntryChanges(TypedDict, total=False):
     engine: EngineRef | None
     providers: Mapping[str, str]
     scope: tuple[tuple[str, str], ...] | None
+    protected: tuple[str, ...]
     state_encryption: str
     provider_state: ProviderState | None
     resources: Resources
@@ -121,11 +122,13 @@ class RunFacts(Struct, frozen=True):
 
 class ModuleFacts(Struct, frozen=True):
     """
-    The module snapshot that the engine works on, and the versions that its lock file pins.
+    The module snapshot that the engine works on, the versions that its lock file pins, and the
+    addresses without keys that ``prevent_destroy`` protects.
     """
 
     module_digest: str
     providers: Mapping[str, str]
+    protected: tuple[str, ...] = ()
 
 
 class AppliedFacts(Struct, frozen=True):

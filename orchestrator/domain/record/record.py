@@ -277,6 +277,7 @@ class OperationRecord(RecordModel):
     scope: tuple[tuple[Word, Word], ...] | None = (
         None  # where they were asked (`provider_query.scope`)
     )
+    protected: tuple[Word, ...] = ()  # by prevent_destroy, addresses without keys
     #: Keyed digest of how the provider state was encrypted, empty where it was not.
     state_encryption: Word = ""
     provider_state: ProviderState | None = None

@@ -368,6 +368,7 @@ CASES: tuple[Case, ...] = (
 
 _ORPHANED = Precondition("orphaned", lambda context: context.is_orphan)
 _HOOK = Precondition("hook_target", lambda context: context.is_hook_target)
+_MISPLACED = Precondition("misplaced", lambda context: context.facts.misplaced is not None)
 _UNREADY = Precondition("upstream", lambda context: bool(context.neighbours.unready))
 _CHILD_LEFT = Precondition(
     "child_left",
@@ -386,9 +387,12 @@ def _may_be_under_way(context: RecoveryContext) -> bool:
 
 
 PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
-    Remedy.MANUAL: (Precondition("settling", _may_be_under_way),),
-    Remedy.RECONCILE: (Precondition("vanished", lambda context: context.facts.vanished),),
-    Remedy.VERIFY: (_ORPHANED, _HOOK),
+    Remedy.MANUAL: (_MISPLACED, Precondition("settling", _may_be_under_way)),
+    Remedy.RECONCILE: (
+        _MISPLACED,
+        Precondition("vanished", lambda context: context.facts.vanished),
+    ),
+    Remedy.VERIFY: (_ORPHANED, _HOOK, _MISPLACED),
     Remedy.RETRY: (
         _ORPHANED,
         _HOOK,
@@ -396,7 +400,7 @@ PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
         _UNREADY,
         _CHILD_LEFT,
     ),
-    Remedy.REDEPLOY: (_ORPHANED, _HOOK, _UNREADY, _CHILD_LEFT),
+    Remedy.REDEPLOY: (_ORPHANED, _HOOK, _MISPLACED, _UNREADY, _CHILD_LEFT),
     Remedy.ROLLBACK: (
         _ORPHANED,
         _HOOK,
@@ -408,12 +412,15 @@ PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
         _ORPHANED,
         _HOOK,
         Precondition("none_declared", lambda context: not context.facts.compensates),
+        _MISPLACED,
         Precondition("nothing_done", lambda context: not _has_completed_work(context)),
         Precondition("compensated", lambda context: is_compensated(context.record)),
         Precondition("module_in_doubt", lambda context: "compensate" in context.facts.hook_doubts),
     ),
     Remedy.DESTROY: (
         Precondition("retained", _is_retained),
+        _MISPLACED,
+        Precondition("prevent_destroy", lambda context: context.protected),
         Precondition("nothing_there", lambda context: context.status in NOTHING_THERE),
         Precondition(
             "module_in_doubt", lambda context: "before_destroy" in context.facts.hook_doubts

@@ -73,8 +73,16 @@ def step_options(deployment: Deployment, step: str) -> tuple[str, ...]:
     """
     The options of a command that name one root, also one whose step left the blueprint.
     """
-    orphaned = ("--orphaned",) if step_of(step) in deployment.orphans else ()
-    return (*orphaned, "--step", step)
+    name = step_of(step)
+    is_orphan = name in deployment.orphans or name not in deployment.steps
+    return (*(("--orphaned",) if is_orphan else ()), "--step", step)
+
+
+def reconcile_command(deployment: Deployment, step: str) -> str:
+    """
+    The command that reconciles one root.
+    """
+    return command_line(deployment, "reconcile", *step_options(deployment, step))
 
 
 def adoption_options(doubts: Iterable[Doubt]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.recovery.advice import Advice, RemedyAdvice
 from orchestrator.domain.recovery.command_line import adoption_options, command_line
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
-from orchestrator.domain.recovery.hints import PHASE_HINTS
+from orchestrator.domain.recovery.hints import CODE_HINTS, PHASE_HINTS
 from orchestrator.domain.recovery.messages import DESCRIPTIONS, REFUSALS, SITUATION_DESCRIPTIONS
 from orchestrator.domain.recovery.rerun_rules import failed_run
 from orchestrator.domain.text import Word
@@ -133,9 +133,10 @@ def destroy_options(context: RecoveryContext) -> tuple[str, ...]:
     What a destroy of the step must be told beside the step, so that it is not refused.
     """
     accept = ("--accept-vanished", "WHY") if context.facts.vanished else ()
+    adopted = ("--accept-adopted", "WHY") if context.adopted else ()
     cut = context.record is not None and is_before_destroy_unknown(context.record)
     repeat = ("--repeat-before-destroy", "WHY") if cut else ()
-    return (*accept, *repeat)
+    return (*accept, *adopted, *repeat)
 
 
 def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
@@ -148,8 +149,12 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
         case Situation.UNSAVED:
             return _command(context, "reconcile", *at, "--dismiss-errored-state", "WHY")
         case Situation.VANISHED:
-            verb = "destroy" if _is_destroying(context) else "redeploy"
-            return _command(context, verb, *at, "--accept-vanished", "WHY")
+            accept = ("--accept-vanished", "WHY")
+            if not _is_destroying(context):
+                return _command(context, "redeploy", *at, *accept)
+            if not context.neighbours.dependents:
+                return _command(context, "destroy", *at, *accept)
+            return command_line(context.blueprint, "destroy", *_with_dependents(context), *accept)
         case Situation.CUT_SHORT:
             if _is_compensating(context):
                 return _command(context, "compensate", *at, "--repeat", "WHY")
@@ -172,7 +177,9 @@ def _by_word(context: RecoveryContext) -> Iterator[str]:
     adoption that proves nothing the doubt stays, unless a person closes it.
     """
     for doubt in context.doubts:
-        if doubt.readback is not None and doubt.readback.unproven is not None:
+        if doubt.address in context.rivals:
+            yield from ("--forget", doubt.address)
+        elif doubt.readback is not None and doubt.readback.unproven is not None:
             adopt = f"{doubt.address}={doubt.readback.unproven}"
             yield from ("--adopt", adopt, "--forget", doubt.address)
 
@@ -206,13 +213,17 @@ def _surgery(context: RecoveryContext, situation: Situation) -> tuple[str, ...]:
     options: list[str] = []
     match situation:
         case Situation.LOCKED:
-            options = ["--unlock", context.facts.left_lock or "", *adoption_options(context.doubts)]
+            options = [
+                "--unlock",
+                context.facts.left_lock or "",
+                *adoption_options(context.takeable),
+            ]
         case Situation.UNSAVED | Situation.SEALED:
             options = ["--push-errored-state"]
         case Situation.LOST | Situation.STATE_EMPTIED:
             return ("--rebuild-state",)
         case Situation.FOUND:
-            options = [*adoption_options(context.doubts)]
+            options = [*adoption_options(context.takeable)]
         case _:
             return ()
     return (*options, "--reason", "WHY")
@@ -234,6 +245,11 @@ def _notes(context: RecoveryContext, choice: RemedyAdvice) -> list[str]:
     if facts.changed_secrets and remedy is Remedy.RETRY:
         names = ", ".join(facts.changed_secrets)
         notes.append(f"not as in that run: the secret {names}, which the command accepts")
+    if context.adopted and remedy is Remedy.DESTROY:
+        names = ", ".join(context.adopted)
+        notes.append(
+            f"with WHY you say that {names} may go, which was not made here for all we know"
+        )
     if context.neighbours.children and remedy is Remedy.DESTROY:
         notes.append(f"{', '.join(context.neighbours.children)} goes with it")
     if facts.settling and remedy is Remedy.RECONCILE:
@@ -285,6 +301,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "run": run,
         "failed": facts.failed_run or "",
         "earlier": facts.earlier_run or "",
+        "misplaced": CODE_HINTS.get(facts.misplaced or "", ""),
         "working": facts.claimed_by or claim,
         "settling": f"{facts.settling:.0f}",
         "unproven": facts.unproven_process or "",
@@ -297,7 +314,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "unproven_ids": ", ".join(
             d.readback.unproven for d in doubts if d.readback and d.readback.unproven
         ),
-        "adopts": ", takes over what the provider has" if adoption_options(context.doubts) else "",
+        "adopts": ", takes over what the provider has" if context.is_adoptable else "",
         "doubts": ", ".join(dict.fromkeys(doubt.address for doubt in doubts)),
         "take_back": _take_back(context),
         "settle_by_hand": "the command adopts what exists; for another "
@@ -327,9 +344,14 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "together": command_line(
             context.blueprint,
             "destroy",
-            *(word for name in (context.step, *position.dependents) for word in ("--step", name)),
+            *_with_dependents(context),
         ),
     }
+
+
+def _with_dependents(context: RecoveryContext) -> Iterator[str]:
+    for name in (context.step, *context.neighbours.dependents):
+        yield from ("--step", name)
 
 
 def _state(record: OperationRecord | None) -> str:
@@ -339,12 +361,29 @@ def _state(record: OperationRecord | None) -> str:
 
 def _take_back(context: RecoveryContext) -> str:
     """
-    The command that imports the first object in doubt.
+    The command that imports the first object in doubt; where another one holds its address, the
+    commands that make way for it and import it.
     """
-    place, lost = context.blueprint, context.doubts[:1]
+    if context.rivals:
+        rebuild = _command(context, "reconcile", "--rebuild-state")
+        return f"{make_way(context)}`, then `{rebuild}"
+    names = [word for doubt in context.doubts[:1] for word in (doubt.address, doubt.id or "ID")]
+    return _target_command(context, "import", *names, "--reason", "WHY")
+
+
+def make_way(context: RecoveryContext) -> str:
+    """
+    The command that takes out of the provider state what holds the address of an object in doubt.
+    """
+    orphaned = ("--orphaned",) if context.is_orphan else ()
+    return _target_command(context, "exec", *orphaned, "--", "state", "rm", *context.rivals)
+
+
+def _target_command(context: RecoveryContext, verb: str, *words: str) -> str:
+    place = context.blueprint
+    program = ["orchestrator", *(("-C", place.called_in) if place.called_in else ())]
     target = f"{place.blueprint}/{place.environment}/{context.step}"
-    names = [word for doubt in lost for word in (doubt.address, doubt.id or "ID")]
-    return shlex.join(["orchestrator", "import", target, *names, "--reason", "WHY"])
+    return shlex.join([*program, verb, target, *words])
 
 
 def _window(record: OperationRecord) -> str:

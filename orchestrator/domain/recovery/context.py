@@ -9,10 +9,11 @@ from enum import StrEnum
 
 from msgspec import Struct, field
 
+from orchestrator.domain.addresses import without_keys
 from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import Condition, Status
-from orchestrator.domain.recovery.command_line import BlueprintAddress
+from orchestrator.domain.recovery.command_line import BlueprintAddress, adoption_options
 from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.target import HookKind, hook_of
 
@@ -128,6 +129,8 @@ class StepFacts(Struct, frozen=True):
     state_back: bool = False
     unadopted: bool = False
     taken: bool = False
+    misplaced: str | None = None
+    protected: bool = False
     unrecorded: bool = False
     failed_run: str | None = None
     changed_secrets: tuple[str, ...] = ()
@@ -176,23 +179,71 @@ class RecoveryContext(Struct, frozen=True):
         return self.record.resources.in_doubt if self.record else ()
 
     @property
+    def protected(self) -> bool:
+        """
+        Whether ``prevent_destroy`` protects a recorded object, as it was applied, or a plan failed
+        over that.
+        """
+        record = self.record
+        return self.facts.protected or (
+            record is not None
+            and any(without_keys(r.address) in record.protected for r in record.resources.inventory)
+        )
+
+    @property
+    def adopted(self) -> tuple[str, ...]:
+        """
+        The addresses of the objects that were adopted without proof that they were made here.
+        """
+        record = self.record
+        present = {(r.address, r.id) for r in record.resources.inventory} if record else set()
+        return tuple(
+            item.address
+            for item in (record.adopted if record else ())
+            if (item.address, item.id) in present
+        )
+
+    @property
+    def rivals(self) -> Mapping[str, str]:
+        """
+        The objects, by address, that hold the address of another one in doubt: no import can bring
+        that back before they are taken out of the provider state.
+        """
+        doubted = {(doubt.address, doubt.id) for doubt in self.doubts}
+        lost = {doubt.address for doubt in self.doubts if doubt.action in ("create", "forget")}
+        objects = self.record.resources.inventory if self.record else ()
+        return {
+            ref.address: ref.id or "another object"
+            for ref in objects
+            if ref.address in lost and not ref.deposed and (ref.address, ref.id) not in doubted
+        }
+
+    @property
+    def takeable(self) -> tuple[Doubt, ...]:
+        """
+        The doubts whose object could be imported at its address: nothing else holds that.
+        """
+        return tuple(doubt for doubt in self.doubts if doubt.address not in self.rivals)
+
+    @property
     def is_adoptable(self) -> bool:
         """
         Whether the provider has an object that is in doubt: it can be adopted.
         """
-        return any(doubt.readback and doubt.readback.adopts for doubt in self.doubts)
+        return bool(adoption_options(self.takeable))
 
     @property
     def can_rebuild(self) -> bool:
         """
-        Whether objects have left the provider state of which no import has been tried yet.
+        Whether objects have left the provider state of which no import has been tried yet, and
+        could be.
         """
         return any(
             doubt.action == "forget"
             and doubt.saved is None
             and doubt.id is not None
             and doubt.readback is None
-            for doubt in self.doubts
+            for doubt in self.takeable
         )
 
     @property

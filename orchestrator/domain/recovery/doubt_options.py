@@ -4,20 +4,22 @@ What a person may say of objects in doubt: the options of ``reconcile`` for that
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from orchestrator.domain.provider_query.readback import OCCUPIED
 from orchestrator.domain.record.objects import Doubt, Readback
 from orchestrator.domain.recovery.command_line import adoption_options
 
 
-def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
+def doubt_options(
+    doubts: Iterable[Doubt], occupied: Collection[str] = ()
+) -> list[tuple[tuple[str, ...], str]]:
     """
     The options of ``reconcile`` by which a person settles objects that evidence does not, each with
-    its purpose.
+    its purpose. Nothing is adopted at an ``occupied`` address.
     """
     newest = {doubt.address: doubt for doubt in doubts}.values()
-    adopt = adoption_options(newest)
+    adopt = adoption_options(doubt for doubt in newest if doubt.address not in occupied)
     unproven: list[str] = []
     unknown: list[str] = []
     forget: list[str] = []
@@ -25,6 +27,9 @@ def doubt_options(doubts: Iterable[Doubt]) -> list[tuple[tuple[str, ...], str]]:
     for doubt in newest:
         readback = doubt.readback
         ids = readback.ids if readback else ()
+        if doubt.address in occupied:
+            forget += ["--forget", doubt.address]
+            continue
         adoptable = readback is None or readback.adoptable
         if ids and not adoptable:
             why = f"once you have deleted {' and '.join(ids)} by hand: {OCCUPIED}"

@@ -153,6 +153,8 @@ REFUSALS: Mapping[str, str] = {
     "state_back": "the provider state has gone back: restore its newest version, or reconcile",
     "vanished": "it needs what the newest attempt could not find: the recorded objects",
     "settling": "for another {settling} s a request may be under way: nothing is forgotten before",
+    "misplaced": "{misplaced}",
+    "prevent_destroy": "prevent_destroy protects it: take that out of the module, and apply it",
     "hook_target": "it is the module of a hook: that runs with its step",
     "orphaned": "it is no longer in the blueprint: it can be settled and destroyed",
     "in_doubt": "in doubt: {doubts}; settle that first",

@@ -18,7 +18,7 @@ from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.advice import Advice
 from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
-from orchestrator.domain.recovery.commands import command_of, destroy_options
+from orchestrator.domain.recovery.commands import command_of, destroy_options, make_way
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
 from orchestrator.domain.recovery.rerun_rules import APPLYING
 from orchestrator.domain.target import Target, step_of
@@ -88,8 +88,9 @@ class EndedCommand(Struct, frozen=True):
     A command that ended, with its options as words of a command line.
 
     ``selection`` names its steps, ``engine`` the engine, ``inputs`` the inputs that were given;
-    ``own`` are all others that are repeated with the same command only. ``accepting`` are the
-    options by which a refusal that ended it is accepted; ``is_refused`` tells that it was refused.
+    ``own`` are all others that are repeated with the same command only, ``given`` those that are
+    repeated only where it has done nothing. ``accepting`` are the options by which a refusal that
+    ended it is accepted; ``is_refused`` tells that it was refused.
     """
 
     blueprint: BlueprintAddress
@@ -98,6 +99,7 @@ class EndedCommand(Struct, frozen=True):
     engine: tuple[str, ...] = ()
     inputs: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
+    given: tuple[str, ...] = ()
     accepting: tuple[str, ...] = ()
     is_refused: bool = False
     is_orphaned: bool = False
@@ -187,7 +189,8 @@ def _look(ended: EndedCommand) -> NextCommand:
 def _waiting(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
     if any(item.recommended is Remedy.WAIT for item in steps):
         yield NextCommand(
-            command=ended.again("--wait"), why="wait for the run that is going on, then do this"
+            command=ended.again(*ended.given, "--wait"),
+            why="wait for the run that is going on, then do this",
         )
 
 
@@ -281,12 +284,20 @@ def _answers(item: StepAdvice) -> Iterator[NextCommand]:
     """
     from orchestrator.domain.recovery.doubt_options import doubt_options
 
-    for options, why in doubt_options(item.context.doubts):
+    rivals = item.context.rivals
+    for options, why in doubt_options(item.context.doubts, rivals):
         if item.context.facts.settling and _says_missing(options):
             continue  # refused while a request may be under way
         words = (*item.context.step_options, *options, "--reason", "WHY")
         command = command_line(item.context.blueprint, "reconcile", *words)
         yield NextCommand(command=command, why=why)
+    if any(doubt.action == "forget" and doubt.address in rivals for doubt in item.context.doubts):
+        held = ", ".join(f"{id_} at {address}" for address, id_ in rivals.items())
+        yield NextCommand(
+            command=make_way(item.context),
+            why=f"where {held} is not of this step: out of the provider state with it; then "
+            "`reconcile --rebuild-state` imports what was recorded there",
+        )
 
 
 def _says_missing(options: Sequence[str]) -> bool:

@@ -7,10 +7,10 @@ Law: not ours until proven.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from datetime import datetime
 
+from orchestrator.domain.addresses import without_keys
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import (
     AdoptedObject,
@@ -20,8 +20,6 @@ from orchestrator.domain.record.objects import (
     Resources,
 )
 from orchestrator.domain.record.record import OperationRecord
-
-_KEY = re.compile(r'\["(?:[^"\\]|\\.)*"\]|\[\d+\]')
 
 
 def unproven_imports(
@@ -106,7 +104,7 @@ def type_of(address: str) -> str:
     >>> type_of('module.a["x.y"].aws_instance.this["k.z"]')
     'aws_instance'
     """
-    parts = _KEY.sub("", address).split(".")
+    parts = without_keys(address).split(".")
     return parts[-2] if len(parts) > 1 else ""
 
 

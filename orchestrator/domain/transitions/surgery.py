@@ -7,11 +7,11 @@ It never makes ``ok``: status and error are those from before, with what it did 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from orchestrator.domain.provider_state import PulledState, last_writer
 from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
-from orchestrator.domain.record.objects import AdoptedObject, Resources, SettledDoubt
+from orchestrator.domain.record.objects import AdoptedObject, Doubt, Resources, SettledDoubt
 from orchestrator.domain.record.record import Attempt, Fault, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.transitions.assessment import assess, inventory, tainted, with_serial_of
@@ -106,7 +106,11 @@ def _provider_state_now(
             "deleted": tuple(n for n in before.resources.deleted if n not in imported),
             "tainted": tainted(state),
             "in_doubt": (
-                *(d for d in before.resources.in_doubt if d not in answered),
+                *(
+                    _beside(d, state, imported)
+                    for d in before.resources.in_doubt
+                    if d not in answered
+                ),
                 *vanished_doubts(vanished),
             ),
             "released": tuple(
@@ -121,6 +125,16 @@ def _provider_state_now(
         "provider_state": with_serial_of(before.provider_state, state),
         "engine": last_writer(state, before.engine),
     }
+
+
+def _beside(doubt: Doubt, state: PulledState, imported: Collection[str]) -> Doubt:
+    """
+    A doubt that stays beside what a person imported at its address.
+    """
+    if doubt.address not in imported or doubt.address not in state.ids:
+        return doubt
+    why = f"{doubt.why}; {state.ids[doubt.address]}, imported there, is not proven to be it"
+    return doubt.model_copy(update={"why": why})
 
 
 def _with_updates(
