@@ -15,11 +15,13 @@ from collections.abc import Iterator, Set
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Lock, Thread
+from http.server import BaseHTTPRequestHandler
+from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 from xml.sax.saxutils import escape
+
+from tests.loopback import served
 
 _BOUNDARY = "d3c1ff0e5b3a"
 
@@ -38,15 +40,8 @@ def xml_api_before(json_api: str, refused: Set[str] = frozenset()) -> Iterator[s
         behind = json_api
         lacking = refused
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with served(Handler) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 class _Handler(BaseHTTPRequestHandler):

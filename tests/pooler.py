@@ -10,8 +10,10 @@ import socket
 import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from socketserver import BaseRequestHandler, ThreadingTCPServer
+from socketserver import BaseRequestHandler
 from threading import Thread
+
+from tests.loopback import served
 
 _READY, _IDLE = b"Z", b"I"
 _FORGET = b"DISCARD ALL\0"
@@ -33,14 +35,8 @@ def pooler_before(port: int) -> Iterator[int]:
                 with suppress(OSError, EOFError):
                     _relay(server, self.request)
 
-    class Server(ThreadingTCPServer):
-        daemon_threads = True
-        block_on_close = False
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1]
-        server.shutdown()
+    with served(Handler) as pooled:
+        yield pooled
 
 
 def _copy(client: socket.socket, server: socket.socket) -> None:

@@ -95,9 +95,9 @@ def s3_client(server: ObjectServer) -> Any:
 
 
 @contextmanager
-def s3_server() -> Iterator[ObjectServer]:
+def moto_server() -> Iterator[int]:
     """
-    moto's S3.
+    The port of moto's AWS.
     """
     server = subprocess.Popen(
         [sys.executable, "-c", _MOTO],
@@ -108,17 +108,26 @@ def s3_server() -> Iterator[ObjectServer]:
     )
     assert server.stdin is not None and server.stdout is not None
     try:
-        endpoint = f"http://127.0.0.1:{int(server.stdout.readline())}"
+        yield int(server.stdout.readline())
+    finally:
+        server.stdin.close()
+        server.wait()
+        server.stdout.close()
+
+
+@contextmanager
+def s3_server() -> Iterator[ObjectServer]:
+    """
+    moto's S3.
+    """
+    with moto_server() as port:
+        endpoint = f"http://127.0.0.1:{port}"
         yield ObjectServer(
             "s3",
             {"region": "eu-west-1", "endpoints": {"s3": endpoint}, "use_path_style": True},
             {"AWS_ACCESS_KEY_ID": "test-only", "AWS_SECRET_ACCESS_KEY": "test-only"},
             endpoint,
         )
-    finally:
-        server.stdin.close()
-        server.wait()
-        server.stdout.close()
 
 
 @contextmanager

@@ -8,10 +8,11 @@ import socket
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from socketserver import StreamRequestHandler, ThreadingTCPServer
+from socketserver import StreamRequestHandler
 from threading import Thread
 
 from tests.certificates import Certified
+from tests.loopback import served
 
 
 @contextmanager
@@ -29,14 +30,8 @@ def tunnel_to(port: int) -> Iterator[str]:
                 Thread(target=_pump, args=(self.connection, server), daemon=True).start()
                 _pump(server, self.connection)
 
-    class Server(ThreadingTCPServer):
-        daemon_threads = True
-        block_on_close = False
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
+    with served(Handler) as proxy:
+        yield f"http://127.0.0.1:{proxy}"
 
 
 @contextmanager
@@ -57,14 +52,8 @@ def tls_before(url: str, tls: Certified) -> Iterator[int]:
                 Thread(target=_pump, args=(inner, server), daemon=True).start()
                 _pump(server, inner)
 
-    class Server(ThreadingTCPServer):
-        daemon_threads = True
-        block_on_close = False
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_address[1]
-        server.shutdown()
+    with served(Handler) as port:
+        yield port
 
 
 def _pump(source: socket.socket, sink: socket.socket) -> None:

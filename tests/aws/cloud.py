@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import textwrap
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ import pytest
 from fixtures.fakecloud import platform_name
 from tests.aws.proxy import Proxy, proxy_before
 from tests.project import Project
+from tests.servers import moto_server
 
 #: Names the directory of a provider mirror: the one that holds ``registry.terraform.io``.
 PROVIDERS = "ORCHESTRATOR_TEST_PROVIDERS"
@@ -29,18 +29,6 @@ PROVIDERS = "ORCHESTRATOR_TEST_PROVIDERS"
 #: What the cloud is told; it asks nobody.
 _CREDENTIALS = {"AWS_ACCESS_KEY_ID": "test-only", "AWS_SECRET_ACCESS_KEY": "test-only"}
 _REGION = "eu-west-1"
-
-#: moto's server on a port of its own choice, which it says before it serves. It ends with its
-#: input, so with the test process however that ends.
-_SERVER = """
-import sys, threading
-from moto.moto_server.threaded_moto_server import ThreadedMotoServer
-server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-server.start()
-print(server.get_host_and_port()[1], flush=True)
-sys.stdin.read()
-server.stop()
-"""
 
 _CLI_CONFIG = """
 disable_checkpoint = true
@@ -115,22 +103,8 @@ def aws_cloud() -> Iterator[Aws]:
     """
     An empty cloud; it ends with the context.
     """
-    server = subprocess.Popen(
-        [sys.executable, "-c", _SERVER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert server.stdin is not None and server.stdout is not None
-    try:
-        port = int(server.stdout.readline())
-        with proxy_before(port) as proxy:
-            yield Aws(proxy, port)
-    finally:
-        server.stdin.close()
-        server.wait()
-        server.stdout.close()
+    with moto_server() as port, proxy_before(port) as proxy:
+        yield Aws(proxy, port)
 
 
 @contextmanager

@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPResponse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Literal
 from urllib.parse import parse_qs, urlsplit
+
+from tests.loopback import served
 
 #: ``drop``: handled, and the answer is lost. ``refuse``: the connection ends before the call is
 #: handled. ``hang``: the call is not handled and no answer ever comes, as on a connection that is
@@ -187,15 +189,6 @@ class _Handler(BaseHTTPRequestHandler):
         """
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """
-        Whoever called has gone away, as killed programs do.
-        """
-
-
 @contextmanager
 def proxy_before(port: int) -> Iterator[Proxy]:
     """
@@ -203,14 +196,8 @@ def proxy_before(port: int) -> Iterator[Proxy]:
     """
     found = Proxy()
     handler = type("Handler", (_Handler,), {"proxy": found, "behind": port})
-    server = _Server(("127.0.0.1", 0), handler)
-    found.port = server.server_address[1]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield found
-    finally:
-        found.over.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with served(handler) as found.port:
+        try:
+            yield found
+        finally:
+            found.over.set()

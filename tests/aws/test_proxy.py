@@ -5,18 +5,18 @@ The proxy that loses answers does to chosen calls what it says, and nothing to o
 from __future__ import annotations
 
 import doctest
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection, RemoteDisconnected
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 from tests.aws import proxy as proxy_module
 from tests.aws.proxy import Proxy, proxy_before
+from tests.loopback import served
 
 
 @contextmanager
-def served(handled: list[str]) -> Iterator[Proxy]:
+def proxied(handled: list[str]) -> Iterator[Proxy]:
     """
     A proxy before a server that notes what it handles.
     """
@@ -29,14 +29,8 @@ def served(handled: list[str]) -> Iterator[Proxy]:
             self.end_headers()
             self.wfile.write(b"done")
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        with proxy_before(server.server_address[1]) as found:
-            yield found
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(Handler) as port, proxy_before(port) as found:
+        yield found
 
 
 def put(proxy: Proxy, path: str) -> tuple[int, bytes] | None:
@@ -67,7 +61,7 @@ def test_a_dropped_call_was_handled_and_a_refused_one_was_not() -> None:
     nth call meets it, as often as was said, and the calls around it get their answers.
     """
     handled: list[str] = []
-    with served(handled) as proxy:
+    with proxied(handled) as proxy:
         proxy.arm("PUT bucket", "drop", nth=2)
         answers = [put(proxy, f"/{name}") for name in ("one", "two", "three")]
         proxy.arm("PUT object", "refuse", times=2)

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from orchestrator.domain.values import replace
 from orchestrator.ports.store import OperationStore
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.store_urls import open_store
+from tests.aws.proxy import Proxy, proxy_before
 from tests.engine.postgres import Postgres, postgres_server
 from tests.servers import ObjectServer, azure_server, gcs_server, s3_server
 
@@ -105,3 +107,16 @@ def shared_place(request: pytest.FixtureRequest, name: str, directory: Path) -> 
             bucket = f"bucket-{next(_numbers)}"
             server.make_bucket(bucket)
             return Place(f"{server.scheme}://{bucket}/operations", server.config, server.environ)
+
+
+@pytest.fixture
+def proxied(
+    request: pytest.FixtureRequest, s3: ObjectServer, tmp_path: Path
+) -> Iterator[tuple[Place, Proxy]]:
+    """
+    An empty bucket, and the proxy through which it is reached.
+    """
+    place = shared_place(request, "s3", tmp_path)
+    with proxy_before(int(s3.endpoint.rpartition(":")[2])) as proxy:
+        config = {**place.config, "endpoints": {"s3": proxy.url}}
+        yield replace(place, config=config), proxy

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -26,8 +26,9 @@ from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.object_clients import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from tests.certificates import certified
+from tests.contract.stores import shared_place
 from tests.fakes.entries import entry
-from tests.servers import s3_server
+from tests.loopback import served
 from tests.tunnel import tls_before, tunnel_to
 
 _ASSUMED = """<{0}Response xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><{0}Result>
@@ -105,14 +106,9 @@ def clouds() -> Iterator[Clouds]:
             Nothing: tests read what was asked.
             """
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    found.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with served(Handler) as port:
+        found.url = f"http://127.0.0.1:{port}"
+        yield found
 
 
 ROLES = [{"role_arn": f"arn:aws:iam::1:role/{name}"} for name in ("first", "second")]
@@ -134,6 +130,7 @@ ROLES = [{"role_arn": f"arn:aws:iam::1:role/{name}"} for name in ("first", "seco
     ],
 )
 def test_credentials_that_expire_are_renewed(
+    request: pytest.FixtureRequest,
     clouds: Clouds,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -167,15 +164,14 @@ def test_credentials_that_expire_are_renewed(
             environ["AWS_CONFIG_FILE"] = str(tmp_path / "config")
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    with s3_server() as server:
-        server.make_bucket("acme")
-        bucket = open_bucket("s3://acme/orchestrator", {**server.config, **config}, environ)
-        store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
-        store.append(entry(sequence=1))
-        before = len(clouds.asked)
-        threading.Event().wait(2.1)
-        store.append(entry(sequence=2))
-        renewed = clouds.asked[before:]
+    place = shared_place(request, "s3", tmp_path)
+    bucket = open_bucket(place.url, {**place.config, **config}, environ)
+    store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+    store.append(entry(sequence=1))
+    before = len(clouds.asked)
+    threading.Event().wait(2.1)
+    store.append(entry(sequence=2))
+    renewed = clouds.asked[before:]
 
     assert [role for role, _ in renewed[: len(asked)]] == asked
     if how == "chain":
@@ -246,12 +242,9 @@ def writes() -> Iterator[Writes]:
             Nothing: tests read what was asked.
             """
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    found.url = f"http://127.0.0.1:{server.server_address[1]}"
-    yield found
-    server.shutdown()
-    server.server_close()
+    with served(Handler) as port:
+        found.url = f"http://127.0.0.1:{port}"
+        yield found
 
 
 POLICY = '{"Version": "2012-10-17"}'

@@ -10,7 +10,7 @@ import ssl
 import sys
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -24,6 +24,7 @@ from orchestrator.domain.secrets import LeafPath
 from orchestrator.domain.text import Json
 from orchestrator.engine.process.environment import child_environment
 from tests.fakes.clock import SetClock, SetStop
+from tests.loopback import served
 from tests.project import eventually, is_running
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "fakecloud"
@@ -61,19 +62,16 @@ class Web:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.handler = Handler
+        self.url = ""
 
 
 @pytest.fixture
 def web() -> Iterator[Web]:
     made = Web()
-    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,))
-    thread.start()
-    yield made
-    made.server.shutdown()
-    thread.join()
-    made.server.server_close()
+    with served(made.handler) as port:
+        made.url = f"http://127.0.0.1:{port}"
+        yield made
 
 
 @pytest.fixture

@@ -17,12 +17,11 @@ from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.object_clients import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from orchestrator.stores.postgres import PostgresStore
-from tests.aws.proxy import proxy_before
-from tests.contract.stores import postgres
+from tests.contract.stores import Place, postgres, shared_place
 from tests.engine.postgres import Postgres
 from tests.fakes.entries import NETWORK, claim, entry, lease
 from tests.project import REPOSITORY
-from tests.servers import azure_server, container_signature, gcs_server, s3_server
+from tests.servers import container_signature, gcs_server
 
 __all__ = ["postgres"]
 
@@ -198,30 +197,32 @@ _CALLS = {
 
 
 @contextmanager
-def bucket_without(directory: Path, kind: str, permission: str) -> Iterator[ObjectsStore]:
+def bucket_without(
+    request: pytest.FixtureRequest, directory: Path, kind: str, permission: str
+) -> Iterator[ObjectsStore]:
     """
     A store in an empty bucket, for somebody who lacks a permission; nobody lacks "".
     """
     with ExitStack() as stack:
         match kind:
             case "s3":
-                server = stack.enter_context(s3_server())
-                port = int(server.endpoint.rpartition(":")[2])
-                proxy = stack.enter_context(proxy_before(port))
+                place, proxy = request.getfixturevalue("proxied")
                 if permission:
                     proxy.arm(_CALLS[permission], "deny", times=10_000)
-                config = {**server.config, "endpoints": {"s3": proxy.url}}
+                config = place.config
             case "gs":
                 refused = {permission.removeprefix("storage.objects.")}
                 server = stack.enter_context(gcs_server(directory, refused=refused))
-                config = {**server.config}
+                server.make_bucket("acme")
+                place = Place("gs://acme/operations")
+                config = server.config
             case _:
-                server = stack.enter_context(azure_server(directory))
+                place = shared_place(request, kind, directory)
+                container = place.url.split("/")[2]
                 letters = "".join(name for name in BUCKETS["az"] if name != permission)
-                config = {**server.config, "sas_token": container_signature("acme", letters)}
+                config = {**place.config, "sas_token": container_signature(container, letters)}
                 del config["access_key"]
-        server.make_bucket("acme")
-        opened = open_bucket(f"{kind}://acme/orchestrator", config, server.environ)
+        opened = open_bucket(place.url, config, place.environ)
         yield ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now)
 
 
@@ -229,12 +230,14 @@ def bucket_without(directory: Path, kind: str, permission: str) -> Iterator[Obje
     ("kind", "permission"),
     [(kind, name) for kind, needed in BUCKETS.items() for name in ("", *needed)],
 )
-def test_each_permission_of_a_bucket_is_needed(tmp_path: Path, kind: str, permission: str) -> None:
+def test_each_permission_of_a_bucket_is_needed(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str, permission: str
+) -> None:
     """
     With those that the page names everything works. Refused one by one: `store check` tells what
     fails, and that it is not allowed.
     """
-    with bucket_without(tmp_path, kind, permission) as store:
+    with bucket_without(request, tmp_path, kind, permission) as store:
         checks = check_store(store, scratch()).checks
 
     failed = {item.name.partition(":")[0]: item.message or "" for item in checks if not item.ok}

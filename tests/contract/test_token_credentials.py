@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -30,6 +30,7 @@ from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.stores.object_clients import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from tests.certificates import certified
+from tests.loopback import served
 from tests.tunnel import tunnel_to
 
 MISSING = "<Error><Code>{}</Code><Message>not there</Message></Error>"
@@ -124,12 +125,9 @@ def clouds(tmp_path: Path) -> Iterator[Clouds]:
             Nothing: tests read what was asked.
             """
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    found.url = f"http://127.0.0.1:{server.server_address[1]}"
-    yield found
-    server.shutdown()
-    server.server_close()
+    with served(Handler) as port:
+        found.url = f"http://127.0.0.1:{port}"
+        yield found
 
 
 @pytest.fixture
@@ -158,15 +156,10 @@ def google(clouds: Clouds, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
             Nothing.
             """
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with tunnel_to(server.server_address[1]) as proxy:
+    with served(Handler, context) as port, tunnel_to(port) as proxy:
         monkeypatch.setenv("HTTPS_PROXY", proxy)
         monkeypatch.setenv("SSL_CERT_FILE", str(tls.authority))
         yield clouds
-    server.shutdown()
-    server.server_close()
 
 
 def read(
@@ -524,7 +517,11 @@ def test_a_missing_file_of_authorities_of_the_machine_is_ignored() -> None:
     """
     As the engine does it.
     """
-    open_bucket("s3://c/x", {"access_key": "k", "secret_key": "s"}, {"SSL_CERT_FILE": "/nowhere"})
+    keys = {"access_key": "k", "secret_key": "s"}
+
+    bucket = open_bucket("s3://c/x", keys, {"SSL_CERT_FILE": "/nowhere"})
+
+    assert bucket.url == "s3://c/x"
 
 
 def test_a_cloud_of_azure_has_its_own_names() -> None:

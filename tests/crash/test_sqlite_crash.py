@@ -49,35 +49,6 @@ for step in ("a", "b", "c", "d"):
     threading.Thread(target=work, args=(step,)).start()
 """
 
-# Appends 25 entries to one target that other processes append to as well, taking the
-# claim and giving it up all the while, and says which.
-RIVAL = """
-import sys
-import time
-from pathlib import Path
-from orchestrator.domain.target import Target
-from orchestrator.errors import Fenced
-from orchestrator.stores.sqlite import SqliteStore
-from tests.fakes.entries import NETWORK, claim, entry
-
-store = SqliteStore(Path(sys.argv[1]))
-ours = claim(sys.argv[2])
-written = []
-while len(written) < 25:
-    if store.take_claim(ours) is None:
-        held = store.claim("web", "prod")
-        assert held == ours, held
-        store.drop_claim(ours)
-    newest = store.newest(NETWORK)
-    sequence = newest.sequence + 1 if newest else 1
-    try:
-        store.append(entry(sequence=sequence, entry_id=f"{sys.argv[2]}-{sequence}"))
-        written.append(sequence)
-    except Fenced:
-        pass
-print(*written)
-"""
-
 
 def start(script: str, *arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
@@ -110,7 +81,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / ".orchestrator" / "operations.db"
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_what_was_acknowledged_survives_a_kill(path: Path, seed: int) -> None:
     """
     SIGKILL at any point loses no acknowledged entry, leaves no gap and no damage; and again, on
@@ -138,18 +109,6 @@ def test_what_was_acknowledged_survives_a_kill(path: Path, seed: int) -> None:
         assert len(sequences) >= acknowledged.get(step, 0)
     store.probe()
     store.close()
-
-
-def test_processes_take_turns(path: Path) -> None:
-    """
-    Processes that append to one target at once: every sequence is written by exactly one of them.
-    """
-    children = [start(RIVAL, str(path), name) for name in ("p", "q", "r", "s")]
-    written = [child.communicate()[0].split() for child in children]
-
-    assert sorted(int(each) for one in written for each in one) == list(range(1, 101))
-    history = opened(path).history(NETWORK)
-    assert [record.sequence for record in history] == list(range(100, 0, -1))
 
 
 @pytest.mark.parametrize("survivor", ["empty", "half"])
