@@ -232,9 +232,11 @@ def test_what_is_alive_and_not_recorded_is_not_called_destroyed(project: Project
     noticed = project.run("destroy", name, "--yes")
     shutil.rmtree(project.own / "seen")  # as on a machine that has never seen the store
 
+    planned = project.run("plan", name, "--destroy", "--json")
     ended = project.run("destroy", name, "--yes", "--json")
 
     assert noticed.code == 22 and "gone back" in noticed.said
+    assert planned.code == 4 and "adopt one --step only" in planned.out, planned.said
     (row,) = ended.events[-1]["steps"]
     assert (ended.code, row["error"]["code"]) == (4, "unrecorded_state"), ended.said
     assert project.entries("only") == []

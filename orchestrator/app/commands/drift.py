@@ -92,7 +92,7 @@ class _Looker:
         """
         status = self.steps.status(name)
         if status in (None, *NOTHING_THERE):
-            return str(status) if status else "never applied"
+            return str(status) if status else "no record here"
         if status is Status.RUNNING:
             return "interrupted; an apply or reconcile settles it first"
         return None

@@ -15,6 +15,7 @@ from orchestrator.app.destroy.hooks import check_before_destroy_known
 from orchestrator.app.inspection.orphans import alive_orphans
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.hooks import check_earlier_work
+from orchestrator.app.run.orphans import look_at_gone_steps
 from orchestrator.app.run.prepared_steps import (
     PreparedSteps,
     SourceOf,
@@ -274,14 +275,27 @@ class Planner:
         if name in self.teardown.skipped:
             self.rows.add(name, "unchanged", reason=self.teardown.skipped[name])
         elif status in (None, *NOTHING_THERE):
-            why = f"already {status}" if status else "no record here"
-            self.rows.add(name, "unchanged", reason=why)
+            self._add_gone(name)
         elif name in self.teardown.removed_with:
             self._check_destroy(name)
             self.rows.forget(name, self.teardown.removed_with[name])
         else:
             return False
         return True
+
+    def _add_gone(self, name: str) -> None:
+        """
+        Add the row of a step that is not there by its record, as far as its provider state agrees.
+        """
+        status = self.steps.status(name)
+        states = look_at_gone_steps(self.steps, [name])
+        for refusal in states.alive.values():
+            raise refusal
+        reasons = [f"already {status}" if status else "no record here"]
+        for error in states.unread.values():
+            why = error.message.splitlines()[0]
+            reasons.append(f"its provider state could not be looked at: {why}")
+        self.rows.add(name, "unchanged", reason="; ".join(reasons))
 
     def _waits_for_outputs(self, step: Step) -> bool:
         """

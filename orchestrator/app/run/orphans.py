@@ -80,8 +80,8 @@ def _orphans(runner: StepRunner) -> list[OperationRecord]:
 
 class GoneSteps(Struct, frozen=True):
     """
-    The provider states of steps that are recorded as absent or destroyed: those that hold no
-    objects (``empty``), the refusals of those that do (``alive``), and the errors of those that
+    The provider states of steps of which no record says that something is there: those that hold
+    no objects (``empty``), the refusals of those that do (``alive``), and the errors of those that
     could not be read (``unread``).
     """
 
@@ -90,11 +90,10 @@ class GoneSteps(Struct, frozen=True):
     unread: dict[str, OrchestratorError]
 
 
-def look_at_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> GoneSteps:
+def look_at_gone_steps(steps: PreparedSteps, gone: Sequence[str]) -> GoneSteps:
     """
-    Pull the provider states of those of the steps that are recorded as gone.
+    Pull the provider states of steps that are recorded as gone, or not at all.
     """
-    gone = [name for name in names if steps.status(name) in NOTHING_THERE]
     unread = steps.prepare_all(gone, backend_only)
     alive: dict[str, OrchestratorError] = {}
     for name in gone:
@@ -104,7 +103,8 @@ def look_at_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> GoneSteps:
         try:
             root = steps.prepared[name].work_dir
             state = pull(steps.services, root, steps.evidence(name), "pull-gone")
-            check_state(target, steps.records[name], state, steps.prepared[name].reconcile)
+            reconcile = steps.prepared[name].reconcile
+            check_state(target, steps.records.get(name), state, reconcile)
         except Refused as exc:
             alive[name] = exc
         except (Busy, EngineFailed, InDoubt, Invalid) as exc:
@@ -118,7 +118,7 @@ def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, Or
     state that cannot be read is noted and refuses nothing; one that holds none agrees with a record
     that has gone back.
     """
-    states = look_at_gone_steps(steps, names)
+    states = look_at_gone_steps(steps, _recorded_as_gone(steps, names))
     for name, error in states.unread.items():
         why = error.message.splitlines()[0]
         steps.services.note(
@@ -137,10 +137,14 @@ def verify_gone(services: Services, deployment: Deployment, names: Iterable[str]
     read.
     """
     with steps_to_read(services, deployment, jobs=4, allow_engine_change=True) as steps:
-        states = look_at_gone_steps(steps, names)
+        states = look_at_gone_steps(steps, _recorded_as_gone(steps, names))
     errors = {**states.alive, **states.unread}
     if errors:
         where = f"{deployment.blueprint}/{deployment.environment}"
         reasons = "; ".join(exc.message.splitlines()[0] for exc in errors.values())
         hint = next(iter(errors.values())).hint
         raise Refused("expectation", f"{where} is not known to be destroyed: {reasons}", hint=hint)
+
+
+def _recorded_as_gone(steps: PreparedSteps, names: Iterable[str]) -> list[str]:
+    return [name for name in names if steps.status(name) in NOTHING_THERE]
