@@ -230,7 +230,8 @@ def test_what_is_alive_and_not_recorded_is_not_called_destroyed(project: Project
     for path in project.own.glob("operations.db*"):
         path.unlink()
     noticed = project.run("destroy", name, "--yes")
-    shutil.rmtree(project.own / "seen")  # as on a machine that has never seen the store
+    for memory in ("seen", "runs"):  # as on a machine that has never seen the store
+        shutil.rmtree(project.own / memory)
 
     planned = project.run("plan", name, "--destroy", "--json")
     ended = project.run("destroy", name, "--yes", "--json")
