@@ -18,9 +18,11 @@ gogc: 300                           # garbage collection of engines and provider
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -269,6 +271,21 @@ class ProjectContext(Struct, frozen=True):
         The tool's own directory in the project.
         """
         return self.project_dir / ".orchestrator"
+
+    def seen_stores(self) -> dict[str, frozenset[tuple[str, str]]]:
+        """
+        The operation stores that this machine has used, by URL: the blueprints and environments
+        whose entries it saw there.
+        """
+        stores = {}
+        for file in sorted((self.own_dir / "seen").glob("*.json")):
+            # A memory that cannot be read is none.
+            with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+                document = json.loads(read_regular(file))
+                targets = (target.split("/") for target in document["targets"])
+                places = frozenset((blueprint, name) for blueprint, name, *_ in targets)
+                stores[str(document["store"])] = places
+        return stores
 
 
 class BlueprintSelection(Struct, frozen=True):

@@ -71,7 +71,7 @@ def command(
     from orchestrator.app.commands.status import check_expectation, status_of, status_of_all
     from orchestrator.app.inspection.read_context import select_targets
     from orchestrator.errors import Usage
-    from orchestrator.loading.summary import all_summaries
+    from orchestrator.loading.summary import all_summaries, seen_locations
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.status import status_list_text, status_text
 
@@ -92,6 +92,11 @@ def command(
             project.settings.project,
             summaries,
             partial(composition.open_read_context, project),
+            seen_locations(
+                project,
+                [item.operations for item in summaries],
+                lambda *place: place not in graphs,
+            ),
         )
         click.echo(listed.to_json() if as_json else status_list_text(listed, shown))
         for document in listed.blueprints:

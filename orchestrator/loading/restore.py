@@ -45,7 +45,12 @@ from orchestrator.loading.modules import split_reference
 from orchestrator.loading.project import project_files
 from orchestrator.loading.schema import Declaration
 from orchestrator.loading.sources import commands_of
-from orchestrator.loading.summary import environment_names, load_summary, store_locations
+from orchestrator.loading.summary import (
+    environment_names,
+    load_summary,
+    seen_locations,
+    store_locations,
+)
 from orchestrator.loading.types import parse_type
 from orchestrator.ports.store import OperationStore
 from orchestrator.project import BlueprintSelection, ProjectContext
@@ -262,35 +267,39 @@ def gone_deployment(
     What records tell of a blueprint or an environment that is gone, without steps; None where it is
     there, or where nothing is recorded: then loading it says what is wrong.
     """
+    wanted = selection.environment
     try:
         project_files(project).find(selection.blueprint, directory=project.directory)
     except Invalid:
-        for location in store_locations(project):
+        known = store_locations(project)
+        seen = seen_locations(project, known, lambda name, _: name == selection.blueprint)
+        for location in (*known, *seen):
             with open_store(location) as store:
-                gone = gone_blueprint(
-                    store, project.settings.project, selection.blueprint, selection.environment
-                )
+                gone = gone_blueprint(store, project.settings.project, selection.blueprint, wanted)
             if gone is not None:
                 _check_file_gone(project, gone)
                 return replace(gone, operations=location)
         raise
-    if selection.environment is None:
+    if wanted is None:
         return None
     declared = environment_names(project, selection.blueprint)
-    if selection.environment in declared:
+    if wanted in declared:
         return None
     summary = load_summary(project, BlueprintSelection(selection.blueprint, declared[0]))
-    with open_store(summary.operations) as store:
-        if not store.records(summary.blueprint, selection.environment):
-            return None
-    return without_steps(
-        project.settings.project,
-        summary.blueprint,
-        selection.environment,
-        summary.path,
-        moved_from=summary.moved_from,
-        operations=summary.operations,
-    )
+    known = [*store_locations(project, summary.blueprint), project.operations]
+    place = (summary.blueprint, wanted)
+    for location in (*known, *seen_locations(project, known, lambda *seen: seen == place)):
+        with open_store(location) as store:
+            is_recorded = bool(store.records(*place))
+        if is_recorded:
+            return without_steps(
+                project.settings.project,
+                *place,
+                summary.path,
+                moved_from=summary.moved_from,
+                operations=location,
+            )
+    return None
 
 
 def _check_file_gone(project: ProjectContext, gone: Deployment) -> None:

@@ -4,7 +4,7 @@ From a blueprint's name to its `BlueprintSummary`, quickly: for commands that on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary, InputValue, StepSummary
@@ -234,6 +234,24 @@ def store_locations(
                         if location not in locations:
                             locations.append(location)
     return locations or [project.operations]
+
+
+def seen_locations(
+    project: ProjectContext,
+    known: Iterable[StoreLocation],
+    is_wanted: Callable[[str, str], bool],
+) -> list[StoreLocation]:
+    """
+    The operation stores in which this machine has seen entries of a wanted blueprint and
+    environment: one that left its blueprint took along what says where its records lie. They are
+    reached as a known one of their kind.
+    """
+    configs = {(location.url or "").partition(":")[0]: location.config for location in known}
+    return [
+        StoreLocation(url=url, config=configs.get(url.partition(":")[0], {}))
+        for url, places in project.seen_stores().items()
+        if any(is_wanted(*place) for place in places)
+    ]
 
 
 def blueprint_reference(

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, urlsplit
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from msgspec import Struct
 
@@ -24,7 +24,7 @@ from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.azure_client import azure_client
 from orchestrator.stores.client_settings import TIMEOUT, opener
 from orchestrator.stores.google_client import ClientWithKey, google_client
-from orchestrator.stores.s3_client import s3_client
+from orchestrator.stores.s3_client import endpoint_of, s3_client
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -67,7 +67,23 @@ def open_bucket(url: str, config: Mapping[str, Json], environ: Mapping[str, str]
     prefix = parts.path.strip("/") or None
     make_client = _CLIENTS[BACKENDS[parts.scheme]]
     client, endpoint = make_client(parts.netloc, prefix, settings, environ)
+    apart = _told_apart_by(BACKENDS[parts.scheme], settings)
+    bare += f"?{urlencode(apart, safe=':/')}" if apart else ""
     return Bucket(client, bare, ServerClock(endpoint, partial(opener, endpoint, settings, environ)))
+
+
+def _told_apart_by(backend: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    """
+    What tells a bucket from another one of its name: its account, or a server of one's own.
+    """
+    match backend:
+        case "azurerm":
+            return {"account": str(settings.get("storage_account_name") or settings["account"])}
+        case "s3":
+            named = {"endpoint": endpoint_of("s3", settings, {})}
+        case _:
+            named = {"storage_custom_endpoint": str(settings.get("storage_custom_endpoint") or "")}
+    return {name: value for name, value in named.items() if value}
 
 
 class ServerClock:

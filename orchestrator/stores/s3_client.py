@@ -51,7 +51,7 @@ def s3_client(
         or environ.get("AWS_REGION")
         or environ.get("AWS_DEFAULT_REGION", "us-east-1")
     )
-    custom = _endpoint("s3", settings, environ) or environ.get("AWS_ENDPOINT_URL")
+    custom = endpoint_of("s3", settings, environ) or environ.get("AWS_ENDPOINT_URL")
     path_style = flag(settings.get("use_path_style") or settings.get("force_path_style"))
     server = custom or _regional_endpoint(region, settings, environ)
     # The client wants the bucket in the host's name itself where it is to be there.
@@ -79,7 +79,7 @@ def s3_client(
     return S3Store(bucket, prefix=prefix, config=config, retry_config=retries(), **options), server
 
 
-def _endpoint(service: str, settings: Mapping[str, Any], environ: Mapping[str, str]) -> str:
+def endpoint_of(service: str, settings: Mapping[str, Any], environ: Mapping[str, str]) -> str:
     """
     The address of a service of which the block or the environment says that it is elsewhere.
     """
@@ -156,7 +156,7 @@ def renewed_aws_credentials(
     sts = partial(
         session.create_client,
         region_name=settings.get("sts_region") or region,
-        endpoint_url=_endpoint("sts", settings, environ) or None,
+        endpoint_url=endpoint_of("sts", settings, environ) or None,
         **({"verify": False} if flag(settings.get("insecure")) else {}),
     )
     credentials: Any = None

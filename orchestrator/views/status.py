@@ -114,6 +114,14 @@ def status_list_text(document: StatusListDocument, paper: Paper) -> str:
         ]
         table += [[target, ("orphaned", "warn"), ""] for target in item.orphaned]
         page.table(table, indent=2)
+    for store in document.unread_stores:
+        page.gap()
+        page.line(("not looked at: ", "warn"), f"{store.url}: {store.message}")
+        page.line(
+            "This machine has seen records there of what left its blueprint. Name it by "
+            "`operations.url` in orchestrator.yaml.",
+            indent=2,
+        )
     return page.render()
 
 

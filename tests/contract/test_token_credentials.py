@@ -536,6 +536,31 @@ def test_a_cloud_of_azure_has_its_own_names() -> None:
     assert client.config.get("endpoint") == "https://acme.blob.core.usgovcloudapi.net"
 
 
+@pytest.mark.parametrize(
+    ("url", "one", "other"),
+    [
+        ("az://c/x", AZURE, {**AZURE, "storage_account_name": "other"}),
+        ("s3://c/x", {"endpoint": "http://one:9000"}, {"endpoints": {"s3": "http://other:9000"}}),
+        ("s3://c/x", {"endpoint": "http://one:9000"}, {}),
+        ("gs://c/x", {"storage_custom_endpoint": "http://one"}, {}),
+    ],
+)
+def test_buckets_of_one_name_are_told_apart(
+    url: str, one: dict[str, Any], other: dict[str, Any]
+) -> None:
+    """
+    Two accounts, or servers of one's own, may have the same name: what a machine remembers of one
+    is not held against the other, and the URL alone leads back to it.
+    """
+    keys = {"access_key": "a2V5", "secret_key": "s", "access_token": "t"}
+
+    first, second = (open_bucket(url, {**config, **keys}, {}) for config in (one, other))
+    again = open_bucket(first.url, keys, {})
+
+    assert first.url != second.url
+    assert (again.url, again.client) == (first.url, first.client)
+
+
 def test_a_token_that_is_refused_is_told(clouds: Clouds) -> None:
     """
     What the one who gives tokens said.

@@ -24,6 +24,7 @@ from orchestrator.domain.documents.status import (
     StatusListDocument,
     StepOutputs,
     StepState,
+    UnreadStore,
 )
 from orchestrator.domain.record.record import Attempt, OperationRecord
 from orchestrator.domain.record.run_record import NextCommand, RunRecord
@@ -39,7 +40,7 @@ from orchestrator.domain.recovery.next_commands import (
 from orchestrator.domain.recovery.rerun_rules import failed_attempt, newest_finding
 from orchestrator.domain.target import Target, hook_of
 from orchestrator.domain.transitions.retention import is_overdue
-from orchestrator.errors import InDoubt, Refused, StoreUnavailable
+from orchestrator.errors import InDoubt, OrchestratorError, Refused, StoreUnavailable
 
 
 def status_of(
@@ -97,10 +98,11 @@ def status_of_all(
     project: str,
     summaries: Sequence[BlueprintSummary],
     open_context: Callable[[StoreLocation | None], AbstractContextManager[ReadContext]],
+    seen: Sequence[StoreLocation] = (),
 ) -> StatusListDocument:
     """
     The status of every blueprint and environment that has a file, each from its own store, and of
-    those that have only records left, in these stores or the project's.
+    those that have only records left, in these stores, the project's, or one ``seen`` earlier.
     """
     documents = []
     places: list[StoreLocation | None] = []
@@ -115,7 +117,16 @@ def status_of_all(
             undeclared = undeclared_documents(context, declared)
         documents += undeclared
         declared |= {(document.blueprint, document.environment) for document in undeclared}
-    return StatusListDocument(project=project, blueprints=tuple(documents))
+    unread = []
+    for place in seen:
+        try:
+            with open_context(place) as context:
+                documents += undeclared_documents(context, declared)
+        except OrchestratorError as exc:
+            unread.append(UnreadStore(url=place.url or "", message=exc.message))
+    return StatusListDocument(
+        project=project, blueprints=tuple(documents), unread_stores=tuple(unread)
+    )
 
 
 def outputs_of(

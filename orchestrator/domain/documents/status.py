@@ -105,6 +105,16 @@ class StatusDocument(JsonDocument):
     next: tuple[NextCommand, ...] = ()
 
 
+class UnreadStore(JsonModel):
+    """
+    An operation store that this machine has used, to which no blueprint leads any more, and why it
+    could not be read.
+    """
+
+    url: Word
+    message: str
+
+
 class StatusListDocument(JsonDocument):
     """
     What ``status --all`` tells: every blueprint and environment with a record or a file.
@@ -115,6 +125,7 @@ class StatusListDocument(JsonDocument):
     )
     project: Word
     blueprints: tuple[StatusDocument, ...]
+    unread_stores: tuple[UnreadStore, ...] = ()
 
 
 class StepOutputs(JsonModel):
