@@ -72,7 +72,7 @@ def test_an_unknown_url_is_invalid(url: str) -> None:
         ("postgres://u:pw@h:5433/d?sslmode=disable", "postgres://h:5433/d"),
         ("s3://b/p?region=eu-west-1", "s3://b/p"),
         ("gs://b/", "gs://b"),
-        ("az://c/p?account=acme", "az://c/p"),
+        ("az://c/p?account=acme", "az://c/p?account=acme"),
     ],
 )
 def test_a_shared_store_calls_itself_by_its_url_without_credentials(url: str, shown: str) -> None:
