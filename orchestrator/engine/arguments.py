@@ -96,13 +96,15 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
     positional: tuple[str, ...] = ()
     options: dict[str, Any] = {"no_color": IsFlagged}
     match request:
-        case Init(upgrade=upgrade):
+        case Init():
             command = "init"
             options |= {
                 "input": False,
                 "reconfigure": IsFlagged,
-                "upgrade": flag(upgrade),
+                "upgrade": flag(request.upgrade),
             }
+            if request.backend_file is not None:
+                options["backend_config"] = str(request.backend_file)
         case Plan():
             command = "plan"
             options |= {

@@ -195,7 +195,8 @@ class _Reader:
 @dataclass(slots=True)
 class Configuration:
     """
-    A directory's blocks by name, override files applied. ``backend`` is "cloud" for a cloud block.
+    A directory's blocks by name, override files applied. ``backends`` are the backend and cloud
+    blocks of all its files, of which the last one counts.
     ``evaluated_early`` are the blocks that OpenTofu evaluates before it has loaded the rest.
     """
 
@@ -208,7 +209,7 @@ class Configuration:
     required_versions: list[Constraint] = field(default_factory=list)
     compatible_with: list[Constraint] = field(default_factory=list)
     required_providers: dict[str, Attribute] = field(default_factory=dict)
-    backend: str | None = None
+    backends: list[Block] = field(default_factory=list)
     evaluated_early: list[Block] = field(default_factory=list)
     quotes: list[QuotedString] = field(default_factory=list)
     is_for_one_engine: bool = False
@@ -361,12 +362,10 @@ def _settings(configuration: Configuration, block: Block, engine: EngineKind) ->
         configuration.required_versions.append(Constraint(version.plain, version.at, until))
     for providers in block.inner("required_providers"):
         configuration.required_providers.update(providers.attributes)
-    for backend in block.inner("backend"):
-        configuration.backend = "".join(backend.labels[:1])
+    for kind in ("backend", "cloud"):
+        configuration.backends.extend(block.inner(kind))
     for kind in ("backend", "encryption"):
         configuration.evaluated_early.extend(block.inner(kind))
-    if any(block.inner("cloud")):
-        configuration.backend = "cloud"
 
 
 def _override(configuration: Configuration, document: HclFile, engine: EngineKind) -> list[Problem]:

@@ -81,7 +81,8 @@ def read_module(
         local_modules=tuple(sorted(str(path) for path in tree.copied if path != root)),
         provider_sources=own,
         provider_blocks=tuple(sorted({block.labels[0] for block in configuration.providers})),
-        backend=configuration.backend,
+        backend=_backend(configuration),
+        partial_backend=_partial_backend(configuration),
         provider_uses=None if tree.calls_elsewhere else {**tree.provider_uses(), **own},
         package=str(around) if around else None,
         provider_reach=tree.provider_dependencies(),
@@ -95,6 +96,25 @@ def read_module(
 
 def _absolute(path: Path) -> Path:
     return Path(os.path.normpath(path.absolute()))
+
+
+def _backend(configuration: Configuration) -> str | None:
+    """
+    The type of the backend, "cloud" for a cloud block; None where there is no such block.
+    """
+    blocks = configuration.backends
+    if any(block.type == "cloud" for block in blocks):
+        return "cloud"
+    return "".join(blocks[-1].labels[:1]) if blocks else None
+
+
+def _partial_backend(configuration: Configuration) -> str:
+    """
+    The type of the one backend block where that leaves all settings to ``init``, else "".
+    """
+    blocks = configuration.backends
+    is_partial = len(blocks) == 1 and not (blocks[0].attributes or blocks[0].blocks)
+    return "".join(blocks[0].labels[:1]) if is_partial else ""
 
 
 def _flag(attribute: Attribute | None) -> bool:

@@ -48,9 +48,11 @@ class EngineInfo(Struct, frozen=True):
 
 class Init(Struct, frozen=True):
     """
-    ``init -reconfigure``; with ``upgrade`` providers are chosen anew.
+    ``init -reconfigure``; with ``upgrade`` providers are chosen anew. ``backend_file`` has settings
+    of the backend beside those of the configuration.
     """
 
+    backend_file: Path | None = None
     upgrade: bool = False
 
 

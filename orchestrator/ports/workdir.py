@@ -30,7 +30,8 @@ class Snapshot(Struct, frozen=True):
     ``digest`` is "sha256:..."; ``module_path`` is where the module lies inside ("." or "a/b");
     ``archive`` is a deterministic tar that `WorkDirs.unpack` takes back; ``has_lock_file``
     tells that the module brings a lock file of its own. ``early_variables`` are all
-    that the module may need so early, ``encryption`` is that of the module.
+    that the module may need so early, ``encryption`` is that of the module, ``partial_backend`` the
+    type of a backend block in it that leaves all settings to ``init``.
     """
 
     digest: str
@@ -45,6 +46,7 @@ class Snapshot(Struct, frozen=True):
     protected: tuple[ProtectedResource, ...] = ()
     early_variables: tuple[str, ...] = ()
     encryption: str = ""
+    partial_backend: str = ""
 
     def uses_provider(self, provider: str) -> bool:
         """
@@ -147,7 +149,8 @@ class WorkDir(Struct, frozen=True):
     to load the configuration. ``module`` is where its files come from, relative to the project.
     ``required_providers`` and ``provider_blocks`` are what is generated of the kind, in Terraform's
     JSON syntax, the blocks by local name. ``init_key`` is the same where an ``init`` does the same
-    but for the place of the provider state; "" where that cannot be told.
+    but for the place of the provider state; "" where that cannot be told. ``backend_file`` holds
+    the settings of the backend for ``init``, None where the configuration has them all.
     """
 
     directory: Path
@@ -160,6 +163,7 @@ class WorkDir(Struct, frozen=True):
     required_providers: Mapping[str, Json] = field(default_factory=dict)
     provider_blocks: Mapping[str, list[Json]] = field(default_factory=dict)
     init_key: str = ""
+    backend_file: Path | None = None
 
 
 class WorkDirs(Protocol):

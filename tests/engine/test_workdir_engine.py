@@ -71,6 +71,14 @@ class Place:
     def engine(self, directory: Path) -> Root:
         return Root(directory, self._program, self.env)
 
+    def initialised(self, root: WorkRoot) -> Root:
+        """
+        The engine in a working directory, after the `init` that this needs.
+        """
+        engine = self.engine(root.directory)
+        engine.init(*([f"-backend-config={root.backend_file}"] if root.backend_file else []))
+        return engine
+
 
 @pytest.fixture
 def place(tmp_path: Path, program: tuple[str, ...]) -> Place:
@@ -121,10 +129,9 @@ resource "terraform_data" "each" {
             "shared/note": "noted",
         }
     )
-    ours = place.engine(place.prepare().directory)
+    ours = place.initialised(place.prepare())
     plain = place.engine(place.module)
-    for root in (ours, plain):
-        root.init()
+    plain.init()
     assert planned(ours) == planned(plain)
 
 
@@ -139,8 +146,7 @@ def test_own_backend_block_is_replaced(place: Place) -> None:
         }
     )
     root = place.prepare(backend={"path": "state/${odd} %{name}.tfstate"})
-    engine = place.engine(root.directory)
-    engine.init()
+    engine = place.initialised(root)
     assert engine.apply().code == 0
     state = json.loads((place.root / root.location).read_text())
     assert root.location == "state/${odd} %{name}.tfstate"
@@ -166,7 +172,7 @@ resource "fakecloud_server" "x" {
         }
     )
     root = place.prepare()
-    place.engine(root.directory).init()
+    place.initialised(root)
     place.dirs.mark_initialised(root)
     again = place.prepare()
     assert (root.init_needed, again.init_needed) == (True, False)
@@ -220,8 +226,7 @@ resource "fakecloud_server" "far" {
     )
     values = place.root / "secrets.tfvars.json"
     values.write_text(json.dumps(dict(root.variables)))
-    engine = place.engine(root.directory)
-    engine.init()
+    engine = place.initialised(root)
     result = engine.apply(f"-var-file={values}")
     assert result.code == 0, result.stdout
     assert {(server.name, server.region) for server in place.cloud.servers()} == {
@@ -239,8 +244,7 @@ def test_private_copy_touches_nothing_of_the_original(place: Place, tmp_path: Pa
     """
     place.write({"app/main.tf": 'resource "terraform_data" "x" {\n  input = "one"\n}\n'})
     root = place.prepare()
-    ours = place.engine(root.directory)
-    ours.init()
+    ours = place.initialised(root)
     assert ours.apply().code == 0
     state = (place.root / "state/app.tfstate").read_bytes()
     files = {path: path.stat().st_mtime_ns for path in root.directory.rglob("*")}
@@ -248,8 +252,7 @@ def test_private_copy_touches_nothing_of_the_original(place: Place, tmp_path: Pa
     copy = place.dirs.scratch_copy(root, tmp_path / "copy", extra=extra)
     Path(copy.location).write_bytes(state)
     assert copy.init_needed
-    theirs = place.engine(copy.directory)
-    theirs.init()
+    theirs = place.initialised(copy)
     assert [row[:2] for row in planned(theirs)] == [
         ("terraform_data.x", "['no-op']"),
         ("terraform_data.y", "['create']"),

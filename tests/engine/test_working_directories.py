@@ -324,7 +324,8 @@ def test_an_error_names_the_file_in_the_project(project: Project) -> None:
 def test_no_pattern_of_a_module_meets_what_is_generated(project: Project) -> None:
     """
     A module that reads its own files by patterns finds them and no JSON of ours, and nothing that
-    changes from run to run: the repeated apply has nothing to do.
+    changes from run to run, with the environment or with the machine: the repeated apply has
+    nothing to do. One that leaves its backend to init finds no file of ours at all.
     """
     project.write(
         "modules/patterns/main.tf",
@@ -337,18 +338,34 @@ def test_no_pattern_of_a_module_meets_what_is_generated(project: Project) -> Non
         }
         output "json" { value = fileset(path.module, "**/*.json") }
         output "all" { value = local.ours }
+        output "sums" { value = terraform_data.files.output }
         """,
     )
     project.write("modules/patterns/own.json", "{}")
+    shutil.copytree(project.root / "modules/patterns", project.root / "modules/partial.d")
+    project.write("modules/partial.d/backend.tf", 'terraform {\n  backend "local" {}\n}\n')
     project.write(
         "blueprints/patterns.yaml",
-        "version: 1\nname: patterns\nsteps: {it: {module: ../modules/patterns}}\n",
+        """
+        version: 1
+        name: patterns
+        steps:
+          it: {module: ../modules/patterns}
+          that: {module: ../modules/patterns}
+          partial: {module: ../modules/partial.d}
+        """,
     )
 
     project.ok("apply", "patterns", "--yes")
     again = project.ok("apply", "patterns", "--yes", "--json")
+    planned = project.ok("plan", "patterns", "--detailed-exitcode")
+    project.ok("destroy", "patterns", "--step", "partial", "--yes")
 
     outputs = project.record("it")["outputs"]
     assert [f for f in outputs["json"] if not f.startswith(".terraform")] == ["own.json"]
     assert set(outputs["all"]) == {"main.tf", "own.json", "zzzz_orchestrator_override.tf"}
-    assert again.row["updated"] == []
+    assert outputs["sums"] == project.record("that")["outputs"]["sums"]
+    assert all(row["updated"] == [] for row in again.rows.values())
+    assert "no changes" in planned.out
+    (partial,) = [e for e in project.history("partial") if e["sequence"] == 2]
+    assert set(partial["outputs"]["all"]) == {"main.tf", "own.json", "backend.tf"}

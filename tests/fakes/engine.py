@@ -263,7 +263,7 @@ class FakeEngine:
         try:
             match request:
                 case Init():
-                    code = call.init()
+                    code = call.init(request)
                 case Plan():
                     code = call.plan(request)
                 case ShowPlan():
@@ -386,14 +386,14 @@ class _Call:
         self.orphaned = False
         self.lock: StateLock | None = None
 
-    def init(self) -> int:
+    def init(self, request: Init) -> int:
         if self._root.init_error is not None:
             return self._fails(self._root.init_error)
-        self._note_backend()
+        self._note_backend(request.backend_file)
         self._say(LogLine("initialized"))
         return 0
 
-    def _note_backend(self) -> None:
+    def _note_backend(self, backend_file: Path | None) -> None:
         """
         Note which backend is in force, where the engine does.
         """
@@ -401,6 +401,8 @@ class _Call:
         if generated.is_file():
             settings = pygohcl.loads(generated.read_text())["terraform"]["backend"]
             ((kind, config),) = settings.items()
+            if backend_file is not None:
+                config |= pygohcl.loads(backend_file.read_text())
             note = self._spec.directory / ".terraform" / "terraform.tfstate"
             note.parent.mkdir(exist_ok=True)
             note.write_text(json.dumps({"backend": {"type": kind, "config": config}}))

@@ -21,8 +21,14 @@ from orchestrator.domain.blueprint.blueprint import (
 from orchestrator.domain.provider_query.query import QUERY_FILE
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 from orchestrator.engine.workdir import snapshot as snapshots
-from orchestrator.engine.workdir.generated import BACKEND_FILE, PROVIDER_FILE, generate
+from orchestrator.engine.workdir.generated import (
+    BACKEND_FILE,
+    PROVIDER_FILE,
+    backend_text,
+    generate,
+)
 from orchestrator.engine.workdir.layout import work_path
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs, not_composable
 from orchestrator.errors import EngineFailed, Invalid, Location, StoreUnavailable
@@ -72,9 +78,12 @@ class Project:
         """
         Do what a successful init does.
         """
-        settings = pygohcl.loads((root.directory / BACKEND_FILE).read_text())["terraform"]
-        ((kind, config),) = settings["backend"].items()
-        text = json.dumps({"version": 3, "backend": {"type": kind, "config": config}})
+        assert root.backend_file is not None
+        backend = {
+            "type": root.backend_type,
+            "config": pygohcl.loads(root.backend_file.read_text()),
+        }
+        text = json.dumps({"version": 3, "backend": backend})
         write(root.directory / ".terraform/terraform.tfstate", text)
         if self.dirs.lock_file(root) is None:
             write(root.directory / ".terraform.lock.hcl", "# made by init")
@@ -220,6 +229,17 @@ def test_cloud_block(tmp_path: Path) -> None:
         ("i.tf.json", '{"import": [{"to": "a.b", "id": "1"}]}', "i.tf.json has an import block"),
         ("main.tf", 'resource "a_b" "c" {\n  encryption = {}\n}\n', ""),
         ("main.tf", 'locals { x = file("${path.module}/x") }', ""),
+        ("main.tf", 'locals { x = fileset("${path.module}/x", "*") }', ""),
+        (
+            "m.tf",
+            'locals { x = fileset(path.module, "**") }',
+            "m.tf lists the files of its own directory",
+        ),
+        (
+            "m.tf",
+            'locals { x = fileset("${path.module}/", "**") }',
+            "m.tf lists the files of its own directory",
+        ),
         (
             "main.tf",
             'locals { x = filesha256("x") }',
@@ -395,12 +415,15 @@ def test_bomb_is_not_unpacked() -> None:
 # Generated configuration
 
 
+SNAPSHOT = Snapshot("sha256:x", ".", b"", {}, {})
+
+
 def generated(setup: WorkDirConfig, **facts: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     The parsed files and the variables generated for a module with these facts.
     """
     sources = facts.pop("provider_sources", {})
-    snapshot = Snapshot("sha256:x", ".", b"", {}, sources, **facts)
+    snapshot = replace(SNAPSHOT, provider_sources=sources, **facts)
     made = generate(snapshot, setup, backend=setup.backend_config, shown="a/b/c")
     files = {
         name: pygohcl.loads(text) if name == BACKEND_FILE else json.loads(text)
@@ -531,12 +554,36 @@ def test_backend_settings_are_literal() -> None:
     Nothing of a backend setting is interpreted; maps are values but where the backend has blocks.
     """
     config = {"key": 'a${b}"%{c}\n\b', "endpoints": {"s3": "http://x"}, "n": 1, "on": True}
-    files, _ = generated(WorkDirConfig("s3", config))
-    remote, _ = generated(WorkDirConfig("remote", {"workspaces": {"name": "web"}}))
-    assert files[BACKEND_FILE]["terraform"]["backend"] == {"s3": config}
-    assert remote[BACKEND_FILE]["terraform"]["backend"] == {
-        "remote": {"workspaces": {"name": "web"}}
-    }
+    remote = {"workspaces": {"name": "web"}}
+    for kind, settings in (("s3", config), ("remote", remote)):
+        files, _ = generated(setup := WorkDirConfig(kind, settings))
+        text = generate(SNAPSHOT, setup, backend=settings, shown="a/b/c").backend
+        whole = pygohcl.loads(backend_text({"backend": {kind: settings}}))
+
+        assert pygohcl.loads(text) == settings
+        assert whole == {"terraform": {"backend": {kind: settings}}}
+        assert files[BACKEND_FILE] == {"terraform": {"backend": {kind: {}}}}
+
+
+def test_a_module_that_leaves_its_backend_to_init_gets_no_file(project: Project) -> None:
+    """
+    Of the same type, and where the blueprint adds no source of a provider; init does the rest, and
+    again where the settings change.
+    """
+    files, _ = generated(WorkDirConfig("s3", {}), partial_backend="s3")
+    other, _ = generated(WorkDirConfig("s3", {}), partial_backend="local")
+    more = WorkDirConfig("s3", {}, {"corp": {"source": "corp/corp"}})
+    sourced, _ = generated(more, partial_backend="s3", provider_uses={"corp": "corp/corp"})
+    assert (list(files), list(other)) == ([], [BACKEND_FILE])
+    assert BACKEND_FILE in sourced
+
+    root = project.prepare(partial_backend="local")
+    project.init(root)
+    project.dirs.mark_initialised(root)
+    moved = WorkDirConfig("local", {"path": "elsewhere.tfstate"})
+    assert not project.prepare(partial_backend="local").init_needed
+    assert not (root.directory / BACKEND_FILE).exists()
+    assert project.prepare(moved, partial_backend="local").init_needed
 
 
 def test_no_pattern_of_a_module_meets_notes_or_json_of_ours(project: Project) -> None:
@@ -564,8 +611,10 @@ def test_layout(project: Project) -> None:
     assert (root.location, root.backend_type) == (".orchestrator/state/network.tfstate", "local")
     state = project.root / ".orchestrator/state"
     assert pygohcl.loads((root.directory / BACKEND_FILE).read_text()) == {
-        "terraform": {"backend": {"local": {"path": f"{state}/network.tfstate"}}}
+        "terraform": {"backend": {"local": {}}}
     }
+    assert root.backend_file is not None
+    assert pygohcl.loads(root.backend_file.read_text()) == {"path": f"{state}/network.tfstate"}
     modes = {
         path: path.stat().st_mode & 0o777
         for path in [root.directory, state, *root.directory.rglob("*")]

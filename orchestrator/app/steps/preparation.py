@@ -315,7 +315,7 @@ def initialise(
 
     def attempt(number: int) -> CallResult:
         spec = call_spec(services, work_dir, evidence, f"init-{serial}-{number}")
-        return call(services, Init(), spec, stop=services.stop)
+        return call(services, Init(work_dir.backend_file), spec, stop=services.stop)
 
     result = patiently(services, step, "init", attempt)
     if (
@@ -330,7 +330,8 @@ def initialise(
             step=step,
         )
         spec = call_spec(services, work_dir, evidence, f"init-{serial}-upgrade")
-        result = call(services, Init(upgrade=True), spec, stop=services.stop)
+        upgrade = Init(work_dir.backend_file, upgrade=True)
+        result = call(services, upgrade, spec, stop=services.stop)
     if result.exit_code != 0:
         raise failure(result, "init", services.stop)
     services.workdirs.mark_initialised(work_dir)

@@ -144,7 +144,8 @@ class Module(StoredValue, frozen=True):
 
     ``directory`` is absolute; ``local_modules`` are the absolute directories of the modules it
     calls by relative path, transitively. ``backend`` is the type of its backend block ("cloud" for
-    a cloud block). ``provider_blocks`` are the local names it configures itself.
+    a cloud block), ``partial_backend`` the same where that block is the only one and leaves all
+    settings to ``init``. ``provider_blocks`` are the local names it configures itself.
     ``provider_sources`` are those of its own required_providers; ``provider_uses`` are the names
     and sources of every provider that it or its local modules use, None where modules from
     elsewhere hide that. ``package`` is the absolute directory that is copied with it, for a module
@@ -172,6 +173,7 @@ class Module(StoredValue, frozen=True):
     read_for: EngineKind | None = None
     early_variables: tuple[str, ...] = ()
     passed_elsewhere: tuple[str, ...] = ()
+    partial_backend: str = ""
     encryption: str | None = None
 
 

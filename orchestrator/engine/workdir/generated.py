@@ -17,6 +17,7 @@ from orchestrator.ports.workdir import Secret, Snapshot, WorkDirConfig
 #: An override file, so that it takes the place of a backend block of the module's own; of several
 #: override files the engine heeds the last by name, so this one sorts behind what people write.
 #: Native syntax: a module that reads its own files by a pattern such as "*.json" must not see it.
+#: One that reads all of them sees the same on each machine: the settings lie elsewhere (ADR 30).
 BACKEND_FILE = "zzzz_orchestrator_override.tf"
 #: What earlier versions of this tool called it: it goes from their working directories.
 FORMER_BACKEND_FILES = ("orchestrator_override.tf.json", "zzzz_orchestrator_override.tf.json")
@@ -34,10 +35,12 @@ _NAME = re.compile(r"[^\W\d][\w-]*")
 class Generated(Struct, frozen=True):
     """
     Files by name, with their text; ``variables`` are the secrets that the text refers to;
-    ``terraform`` is what the backend file says, ``provider_blocks`` what the provider file does.
+    ``backend`` are the settings of the backend, as a file for ``init``; ``terraform`` is the block
+    that they and the backend file make, ``provider_blocks`` what the provider file holds.
     """
 
     files: Mapping[str, str]
+    backend: str
     terraform: Mapping[str, Json]
     variables: Mapping[str, Json] = field(default_factory=dict)
     provider_blocks: Mapping[str, list[Json]] = field(default_factory=dict)
@@ -79,12 +82,15 @@ def generate(
     settings: dict[str, Json] = {"backend": {setup.backend_type: dict(backend)}}
     if required:
         settings["required_providers"] = required
-    files = {BACKEND_FILE: backend_text(settings)}
+    kind, files = setup.backend_type, {}
+    if required or snapshot.partial_backend != kind:
+        files[BACKEND_FILE] = backend_text({**settings, "backend": {kind: {}}})
     if blocks:
         declared = {name: {"sensitive": True} for name in secrets.variables}
         content = {"provider": blocks, **({"variable": declared} if declared else {})}
         files[PROVIDER_FILE] = _text(content)
-    return Generated(files, settings, secrets.variables, blocks)
+    lines = "".join(f"{line}\n" for line in _settings(kind, backend))
+    return Generated(files, lines, settings, secrets.variables, blocks)
 
 
 def backend_text(settings: Mapping[str, Json]) -> str:
@@ -101,7 +107,8 @@ def backend_text(settings: Mapping[str, Json]) -> str:
     """
     lines: list[str] = []
     for kind, config in settings.get("backend", {}).items():
-        lines += [f"  backend {json.dumps(kind)} {{", *_settings(kind, config), "  }"]
+        inner = (f"    {line}" for line in _settings(kind, config))
+        lines += [f"  backend {json.dumps(kind)} {{", *inner, "  }"]
     required = settings.get("required_providers")
     if required:
         entries = [f"    {name} = {_expression(entry)}" for name, entry in required.items()]
@@ -112,11 +119,11 @@ def backend_text(settings: Mapping[str, Json]) -> str:
 def _settings(kind: str, config: Mapping[str, Json]) -> Iterator[str]:
     for name, value in config.items():
         if name not in _BLOCKS.get(kind, ()):
-            yield f"    {name} = {_expression(value)}"
+            yield f"{name} = {_expression(value)}"
             continue
         for block in _blocks(value):
-            inner = (f"      {key} = {_expression(item)}" for key, item in block.items())
-            yield "\n".join([f"    {name} {{", *inner, "    }"])
+            inner = (f"  {key} = {_expression(item)}" for key, item in block.items())
+            yield from (f"{name} {{", *inner, "}")
 
 
 def _expression(value: Json) -> str:

@@ -269,6 +269,14 @@ class Layout:
                 (target / inside / ".terraform" / name).symlink_to(installed)
         return self.copy_place(place)
 
+    def write_backend(self, settings: str) -> Path:
+        """
+        Write the settings of the backend for ``init``, beside the module's files.
+        """
+        path = self._notes / "backend.tfbackend"
+        write_private(path, settings.encode(), 0o600)
+        return path
+
     def write_note(self, name: str, content: Json) -> None:
         """
         Keep a note, whole or not at all.

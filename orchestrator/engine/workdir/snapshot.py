@@ -167,6 +167,7 @@ def pack(module: Module) -> Snapshot:
         # Only where there are any: what the digest of other modules says stays what it was.
         **({"early": early} if early else {}),
         **({"encryption": module.encryption} if module.encryption else {}),
+        **({"partial_backend": module.partial_backend} if module.partial_backend else {}),
     }
     digest = _digest(entries, facts)
     return _snapshot(facts, digest, _archive(entries, {**facts, "digest": digest}))
@@ -472,6 +473,7 @@ def _snapshot(facts: Mapping[str, Json], digest: str, archive: bytes) -> Snapsho
             has_lock_file=bool(facts.get("locked")),
             early_variables=tuple(map(str, facts.get("early", ()))),
             encryption=str(facts.get("encryption", "")),
+            partial_backend=str(facts.get("partial_backend", "")),
         )
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
         raise _damaged(f"its manifest is incomplete: {exc}") from exc

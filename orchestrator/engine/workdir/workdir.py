@@ -46,6 +46,9 @@ _FILE = (
 )
 #: Where the place of a module only leads to a file whose content is read, it changes nothing.
 _READS = re.compile(_FILE + r'\(\s*"?(?:\$\{)?\s*path\.module\b')
+#: Its own directory holds what is generated and installed there, too: called by another one it
+#: finds other names.
+_LISTS = re.compile(r'\bfileset\(\s*"?(?:\$\{)?\s*path\.module\s*(?:\}[/.]*")?\s*,')
 #: Any other path may be one from the directory that the engine works in.
 _ELSEWHERE = re.compile(_FILE + r"\(|\babspath\(")
 _LOCAL_MODULE = re.compile(r'\bsource\s*=\s*"\$\{path\.module\}')
@@ -71,6 +74,8 @@ def not_composable(snapshot: Snapshot) -> str:
             continue
         text = entry.data.decode(errors="replace")
         rest = _READS.sub("", _LOCAL_MODULE.sub("", text))
+        if _LISTS.search(text):
+            return f"{entry.path} lists the files of its own directory"
         place = _COMPOSED.search(rest)
         if place:
             return f"{entry.path} uses {place[0]}"
@@ -180,7 +185,8 @@ class DirectoryWorkDirs:
                 make_private(Path(backend["path"]).parent)
                 check_regular(Path(backend["path"]))  # the engine would wait for a FIFO's writer
             layout.write_note("terraform", dict(generated.terraform))
-            basis = _init_basis(snapshot, generated.files, engine, setup.early_digest)
+            backend_file = layout.write_backend(generated.backend)
+            basis = _init_basis(snapshot, generated, engine, setup.early_digest)
             layout.write_note("wanted", basis)
             init_key = ""
             if setup.backend_type in _PLACE:
@@ -200,6 +206,7 @@ class DirectoryWorkDirs:
             required_providers=generated.terraform.get("required_providers", {}),
             provider_blocks=generated.provider_blocks,
             init_key=init_key,
+            backend_file=backend_file,
         )
 
     def copy_init(self, twin: WorkDir, root: WorkDir) -> bool:
@@ -315,6 +322,7 @@ class DirectoryWorkDirs:
             location=str(state_file),
             backend_type="local",
             init_needed=True,
+            backend_file=None,
         )
 
     def state_locked(self, root: WorkDir) -> bool:
@@ -404,21 +412,20 @@ class DirectoryWorkDirs:
         return Layout(self._work, self._work.joinpath(*inside[:3]), "/".join(inside[3:]) or ".")
 
 
-def _without_place(generated: Generated) -> Mapping[str, str]:
+def _without_place(generated: Generated) -> Generated:
     """
-    The generated files without the place of the provider state in its backend.
+    What is generated, without the place of the provider state in its backend.
     """
     ((kind, config),) = generated.terraform["backend"].items()
     backend = {key: value for key, value in config.items() if key != _PLACE[kind]}
-    text = json.dumps({**generated.terraform, "backend": {kind: backend}}, sort_keys=True)
-    return {**generated.files, BACKEND_FILE: text}
+    return replace(generated, backend=json.dumps(backend, sort_keys=True))
 
 
-def _init_basis(snapshot: Snapshot, files: Mapping[str, str], engine: str, early: str) -> Json:
+def _init_basis(snapshot: Snapshot, generated: Generated, engine: str, early: str) -> Json:
     """
     What an init depends on, apart from the lock file: that one it may write itself.
     """
-    text = json.dumps(dict(files), sort_keys=True)
+    text = json.dumps([dict(generated.files), generated.backend], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
     basis = {"snapshot": snapshot.digest, "generated": digest, "engine": engine}
     return {**basis, "early": early} if early else basis
