@@ -14,9 +14,11 @@ import click
 
 from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation, paper
+from orchestrator.stores.store_urls import DEFAULT_PATH, sqlite_file
 
 if TYPE_CHECKING:
     from orchestrator.domain.documents.store import StoreCopyDocument
+    from orchestrator.domain.blueprint.store_location import StoreLocation
     from orchestrator.project import ProjectContext
     from orchestrator.stores.sequence_memory import WatchedStore
 
@@ -24,7 +26,7 @@ _of_blueprint = click.option(
     "--blueprint",
     "blueprint",
     metavar="BLUEPRINT",
-    help="The store of this blueprint; without it the project's own.",
+    help="The store of this blueprint; without it the only one of the project.",
 )
 _url = click.option("--url", metavar="URL", help="This store, whatever the project says.")
 
@@ -41,13 +43,38 @@ def _open(
     from orchestrator.loading.summary import load_summary
     from orchestrator.project import BlueprintSelection
 
-    location = project.operations
-    if blueprint is not None:
-        location = load_summary(project, BlueprintSelection(blueprint, environment)).operations
     if url is not None:
         location = StoreLocation(url=url)
+    elif blueprint is not None:
+        location = load_summary(project, BlueprintSelection(blueprint, environment)).operations
+    else:
+        location = _only_store(project)
     with composition.open_store(project, location) as store:
         yield store
+
+
+def _only_store(project: ProjectContext) -> StoreLocation:
+    """
+    The one store that the project's blueprints lead to, the file on this machine only where there
+    is one. Usage error where there are several.
+    """
+    from orchestrator.errors import Usage
+    from orchestrator.loading.summary import store_locations
+
+    def place(location: StoreLocation) -> str:
+        return str(sqlite_file(location.url, project.project_dir) or location.url)
+
+    own, *beside = store_locations(project)
+    others = {place(location): location for location in beside if place(location) != place(own)}
+    if own.url is None and others and not Path(place(own)).exists():
+        own = others.pop(next(iter(others)))
+    if others:
+        urls = ", ".join(item.url or DEFAULT_PATH for item in (own, *others.values()))
+        raise Usage(
+            f"this project has several operation stores: {urls}",
+            hint="say whose it is, --blueprint NAME -e ENV, or name it by --url",
+        )
+    return own
 
 
 @click.group("store", short_help="Check, copy, export, import, migrate and prune operation stores.")

@@ -196,6 +196,46 @@ def test_a_wrong_call_is_a_usage_error(
     assert not project.own.exists()
 
 
+@pytest.mark.parametrize(
+    ("urls", "local", "place"),
+    [
+        ([], False, ".orchestrator/operations.db"),
+        (["sqlite:a.db"], False, "a.db"),
+        (["sqlite:a.db", "sqlite:a.db"], False, "a.db"),
+        (["sqlite:.orchestrator/operations.db"], True, ".orchestrator/operations.db"),
+        (["sqlite:a.db"], True, None),
+        (["sqlite:a.db", "sqlite:b.db"], False, None),
+    ],
+)
+def test_a_store_command_works_on_the_one_store_there_is(
+    project: Project,
+    capsys: pytest.CaptureFixture[str],
+    urls: list[str],
+    local: bool,
+    place: str | None,
+) -> None:
+    """
+    Where nothing is named: the store that the blueprints lead to. An export of a file that nobody
+    uses would be an empty backup; of several one must be named.
+    """
+    for number, url in enumerate(urls):
+        text = BLUEPRINT.replace("name: good", f'name: b{number}\noperations: {{url: "{url}"}}')
+        project.write(f"blueprints/b{number}.yaml", text)
+    if urls:
+        (project.root / "blueprints/good.yaml").unlink()
+    if local:
+        project.write(".orchestrator/operations.db", "")
+
+    code = main(["store", "export"])
+
+    said = capsys.readouterr().err
+    if place is None:
+        assert code == 64
+        assert all(name in said for name in (urls[0], "several operation stores", "--blueprint"))
+    else:
+        assert f"sqlite://{project.root / place}" in said or f"{project.root / place}:" in said
+
+
 @pytest.mark.parametrize("command", ["retry --from-run", "redeploy --from-run", "rollback --to"])
 def test_an_empty_run_is_no_run(
     project: Project, capsys: pytest.CaptureFixture[str], command: str
