@@ -17,8 +17,8 @@ from orchestrator.cli.invocation import Invocation, paper
 from orchestrator.stores.store_urls import DEFAULT_PATH, sqlite_file
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents.store import StoreCopyDocument
     from orchestrator.domain.blueprint.store_location import StoreLocation
+    from orchestrator.domain.documents.store import StoreCopyDocument
     from orchestrator.project import ProjectContext
     from orchestrator.stores.sequence_memory import WatchedStore
 
