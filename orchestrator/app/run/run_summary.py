@@ -118,7 +118,8 @@ def finish_run(
         session.fail(services.stop.exit_code)
     exit_code = worst(session.codes)
     fault = fault_of(error, services.masker) if error else None
-    outcome = _recorded_outcome(session)
+    # What cannot be read, or is older than it should be, tells nothing of what is there.
+    outcome = None if isinstance(error, StoreUnavailable) else _recorded_outcome(session)
     if outcome and session.run.command == "destroy":
         remaining = {r.target.step: r for r in outcome.records if r.status not in NOTHING_THERE}
         session.set_remaining(remaining, outcome.orphaned)
