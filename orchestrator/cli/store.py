@@ -206,7 +206,7 @@ def export(
         for line in export_store(store):
             click.echo(line)
             count += 1
-        click.echo(f"{count} targets of {store.url}", err=True)
+        click.echo(f"{count} target{'s' if count != 1 else ''} of {store.url}", err=True)
     return 0
 
 

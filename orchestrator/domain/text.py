@@ -127,3 +127,15 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
         return ""
     shown = ", ".join(names[:12])
     return f"known: {shown}, ..." if len(names) > 12 else f"known: {shown}"
+
+
+def count(number: int, noun: str) -> str:
+    """
+    A number with its noun.
+
+    >>> count(1, "object"), count(2, "entry")
+    ('1 object', '2 entries')
+    """
+    if number == 1:
+        return f"1 {noun}"
+    return f"{number} {noun[:-1]}ies" if noun.endswith("y") else f"{number} {noun}s"

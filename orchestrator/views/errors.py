@@ -11,8 +11,8 @@ from orchestrator.domain.documents.documents import (
     ProblemDocument,
     ValidationDocument,
 )
+from orchestrator.domain.text import count
 from orchestrator.errors import EngineFailed, Invalid, Location, OrchestratorError, Problem, Refused
-from orchestrator.views.formats import count
 from orchestrator.views.page import Page, Paper, callable_from
 
 

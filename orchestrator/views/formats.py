@@ -136,13 +136,6 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
 
 
-def count(number: int, noun: str) -> str:
-    """
-    A number with its noun: "1 object", "2 objects".
-    """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
 def retained_text(retained: Retention) -> str:
     """
     Why something is kept, who answers for it, and when it is looked at again.

@@ -15,6 +15,7 @@ from orchestrator.domain.documents.store import (
     StorePruneDocument,
 )
 from orchestrator.domain.record.states import StepStatus
+from orchestrator.domain.text import count
 from orchestrator.views.formats import moment
 from orchestrator.views.page import Page, Paper, Part
 
@@ -51,8 +52,8 @@ def prune_text(document: StorePruneDocument, paper: Paper) -> str:
     did = "removed" if document.removed else "can be removed"
     page.line(
         (document.url, "bold"),
-        f"  {len(document.runs)} runs and {len(document.blobs)} blobs {did}; "
-        f"{document.kept_runs} runs stay, and all entries",
+        f"  {count(len(document.runs), 'run')} and {count(len(document.blobs), 'blob')} {did}; "
+        f"{count(document.kept_runs, 'run')} stay, and all entries",
     )
     rows: list[list[Part]] = [
         [
@@ -74,8 +75,8 @@ def copy_text(document: StoreCopyDocument, paper: Paper) -> str:
     """
     page = Page(paper)
     page.line(
-        f"{document.entries} entries of {document.targets} targets and {document.blobs} blobs "
-        f"are in {document.destination}"
+        f"{count(document.entries, 'entry')} of {count(document.targets, 'target')} and "
+        f"{count(document.blobs, 'blob')} are in {document.destination}"
     )
     page.line((f"from {document.source}, verified: sha256 {document.digest}", "dim"))
     return page.render()

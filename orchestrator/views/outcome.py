@@ -17,13 +17,13 @@ from orchestrator.domain.record.record import Attempt, Diagnostic, Fault, HookRe
 from orchestrator.domain.record.run_record import Completed, InFlight, NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.hints import hint_of
+from orchestrator.domain.text import count
 from orchestrator.errors import Reason
 from orchestrator.views.formats import (
     DOING,
     DONE,
     STATUS_STYLE,
     SYMBOLS,
-    count,
     moment,
     retained_text,
     utc,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal, assert_never
 from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Diagnostic
-from orchestrator.views.formats import ACTION_STYLE, SYMBOLS, count, planned
+from orchestrator.domain.text import count
+from orchestrator.views.formats import ACTION_STYLE, SYMBOLS, planned
 from orchestrator.views.outcome import diagnostic, fault_text
 from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.plan_changes import (

@@ -15,8 +15,8 @@ from orchestrator.domain.plan.changes import UNKNOWN, AttributeChange, ResourceC
 from orchestrator.domain.plan.differences import Marks, attribute_changes, json_document
 from orchestrator.domain.record.objects import Action
 from orchestrator.domain.record.record import SENSITIVE
-from orchestrator.domain.text import Json
-from orchestrator.views.formats import ACTION_STYLE, SYMBOLS, count
+from orchestrator.domain.text import Json, count
+from orchestrator.views.formats import ACTION_STYLE, SYMBOLS
 from orchestrator.views.page import Page, Part, cells, cut
 
 if TYPE_CHECKING:

@@ -10,15 +10,8 @@ from orchestrator.domain.documents.recovery import ObjectInDoubt, RecoveryDocume
 from orchestrator.domain.record.states import Liveness, StepStatus, Verdict
 from orchestrator.domain.recovery.commands import RemedyDocument
 from orchestrator.domain.recovery.context import Situation
-from orchestrator.views.formats import (
-    STATUS_STYLE,
-    SYMBOLS,
-    count,
-    duration,
-    moment,
-    selection_text,
-    utc,
-)
+from orchestrator.domain.text import count
+from orchestrator.views.formats import STATUS_STYLE, SYMBOLS, duration, moment, selection_text, utc
 from orchestrator.views.outcome import (
     UNFINISHED,
     attempt_text,

@@ -23,10 +23,10 @@ from orchestrator.domain.record.objects import ObjectRef
 from orchestrator.domain.record.record import Actor
 from orchestrator.domain.record.run_record import SILENCE, Lease, RunRecord
 from orchestrator.domain.record.states import StepStatus
+from orchestrator.domain.text import count
 from orchestrator.views.formats import (
     STATUS_STYLE,
     ago,
-    count,
     duration,
     exit_meaning,
     lineage_text,

@@ -47,6 +47,8 @@ def test_a_store_that_was_put_back_or_removed_is_not_believed(project: Project) 
     assert status.code == 0
     assert "has gone back" in status.err
     assert "orchestrator destroy b" in refused.out
+    assert "verdict: unknown" in refused.out, "what has gone back tells nothing"
+    assert asked.events[-1]["verdict"] == "unknown"
     assert [item["command"] for item in asked.events[-1]["next"]] == ["orchestrator verify b"]
     assert imported.events[-1]["next"] == []  # its target is in no command that could be offered
 

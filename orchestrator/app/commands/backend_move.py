@@ -41,7 +41,7 @@ from orchestrator.domain.record.record import OperationRecord, ProviderState
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import hook_of, step_of
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, count
 from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.surgery import same_content, surgery_ended
 from orchestrator.domain.transitions.transitions import mark
@@ -230,11 +230,15 @@ def move_to(
         raise Refused(
             "unrecorded_state",
             f"{target}: there is a provider state at {new.work_dir.location} already, with "
-            f"{len(before.objects)} objects and lineage {before.lineage}",
+            f"{count(len(before.objects), 'object')} and lineage {before.lineage}",
             hint="name another place in the blueprint, or look whose that state is",
         )
     where = f"{new.work_dir.backend_type} {new.work_dir.location}"
-    approve(runner, name, f"move its provider state with {len(state.objects)} objects to {where}")
+    approve(
+        runner,
+        name,
+        f"move its provider state with {count(len(state.objects), 'object')} to {where}",
+    )
     if services.stop.stopping:
         raise stopped(services.stop)
     attempt = max((number for number, _ in services.files.attempts(run_id, name)), default=0) + 1

@@ -28,6 +28,7 @@ from orchestrator.domain.record.record import OperationRecord, UnreadableRecord,
 from orchestrator.domain.record.run_record import Claim, Lease, RunRecord
 from orchestrator.domain.recovery.command_line import RecordedBlueprint, command_line
 from orchestrator.domain.target import Target
+from orchestrator.domain.text import count
 from orchestrator.errors import Invalid, OrchestratorError, Problem, Refused, StoreUnavailable
 from orchestrator.ports.store import IDENTITY_BLOB, OperationStore
 
@@ -212,14 +213,14 @@ def _append_all(
     histories: Iterable[Sequence[OperationRecord]],
     progress: Progress,
 ) -> int:
-    count = 0
+    total = 0
     for entries in histories:
         for entry in entries:
             destination.append(entry)
-        count += len(entries)
+        total += len(entries)
         if entries:
-            progress(f"{entries[-1].target.target}: {len(entries)} entries")
-    return count
+            progress(f"{entries[-1].target.target}: {count(len(entries), 'entry')}")
+    return total
 
 
 def _runs_of_others(
@@ -310,12 +311,12 @@ def import_store(
             digest.update(entry.to_json().encode())
     destination.probe()
     with holder.hold(destination, _places(entry for entries in histories for entry in entries)):
-        count = _append_all(destination, histories, progress)
+        total = _append_all(destination, histories, progress)
     return StoreCopyDocument(
         source=source,
         destination=destination.url,
         targets=len(histories),
-        entries=count,
+        entries=total,
         blobs=0,
         digest=digest.hexdigest(),
     )

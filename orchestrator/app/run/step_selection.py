@@ -12,7 +12,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.destroy import with_children
 from orchestrator.domain.plan.approval import Approval
 from orchestrator.domain.target import hook_of, shown_step
-from orchestrator.domain.text import did_you_mean
+from orchestrator.domain.text import count, did_you_mean
 from orchestrator.errors import ApprovalMissing, Refused, Usage
 
 
@@ -110,10 +110,9 @@ def check_approval(
         return
     where = f"{deployment.blueprint}/{deployment.environment}"
     if not request.options.plan.approved and not request.options.interactive:
-        count = "1 step" if len(selected) == 1 else f"{len(selected)} steps"
         raise ApprovalMissing(
-            f"{request.verb} of {count} of {where} is not approved, and there is no terminal to "
-            "ask at",
+            f"{request.verb} of {count(len(selected), 'step')} of {where} is not approved, and "
+            "there is no terminal to ask at",
             hint="add --yes",
         )
     _check_confirmed(deployment, request)

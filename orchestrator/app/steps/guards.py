@@ -27,6 +27,7 @@ from orchestrator.domain.recovery.command_line import (
     command_line,
 )
 from orchestrator.domain.target import Target
+from orchestrator.domain.text import count
 from orchestrator.domain.transitions.doubts import StateObservation, missing_from_state, open_doubts
 from orchestrator.domain.transitions.retention import retention
 from orchestrator.errors import InDoubt, Invalid, Problem, Refused
@@ -63,7 +64,7 @@ def check_state(
                 hint = f"was the operation store put back? Restore its newest copy; else {hint}"
             raise Refused(
                 "unrecorded_state",
-                f"{target}: the provider state holds {len(state.objects)} objects "
+                f"{target}: the provider state holds {count(len(state.objects), 'object')} "
                 f"({_some(o.address for o in state.objects)}), but there is {recorded}",
                 hint=hint,
             )
@@ -78,7 +79,7 @@ def check_state(
             return None
         missing = (
             f"the provider state is missing, but the record knows lineage {bound.lineage}, serial "
-            f"{bound.serial}, with {len(record.resources.inventory)} objects: "
+            f"{bound.serial}, with {count(len(record.resources.inventory), 'object')}: "
             f"{_named(record.resources.inventory)}"
         )
         if may_be_missing:

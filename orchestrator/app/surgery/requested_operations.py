@@ -28,6 +28,7 @@ from orchestrator.domain.provider_state import PulledState, is_encrypted
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.text import count
 from orchestrator.domain.transitions.doubts import settling_seconds_left
 from orchestrator.domain.transitions.surgery import same_content
 from orchestrator.errors import ApprovalMissing, Invalid, Problem, Refused
@@ -273,7 +274,7 @@ def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
             StateOperation(
                 command="push",
                 shown=f"save the provider state of errored.tfstate, serial {errored.serial} with "
-                f"{len(errored.objects)} objects, over serial {current.serial} with "
+                f"{count(len(errored.objects), 'object')}, over serial {current.serial} with "
                 f"{len(current.objects)}",
                 request=partial(_push_request, runner, file, errored),
             ),
@@ -281,7 +282,9 @@ def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
         if result.fault is not None:
             return result
     _set_aside(
-        runner, name, f"saved as serial {errored.serial} with {len(errored.objects)} objects"
+        runner,
+        name,
+        f"saved as serial {errored.serial} with {count(len(errored.objects), 'object')}",
     )
     return result
 
