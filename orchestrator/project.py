@@ -29,7 +29,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.durations import seconds
-from orchestrator.domain.blueprint.store_location import StoreLocation
+from orchestrator.domain.blueprint.store_location import (
+    STORE_URLS,
+    StoreLocation,
+    store_url_problem,
+)
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.target import NAME, is_name
 from orchestrator.domain.text import is_text, shown_text
@@ -103,13 +107,13 @@ def read_settings(start: Path, environ: Mapping[str, str] | None = None) -> Sett
     ancestry = (here, *here.parents)
     for directory in ancestry:
         if os.path.lexists(directory / FILE):  # whatever it is: read, or told that it cannot be
-            return _parse(directory, read_trust(environ or {}, directory))
+            return _parse(directory, environ or {})
     root = next((each for each in ancestry if (each / "blueprints").is_dir()), here)
     return Settings(project_dir=root, trust=read_trust(environ or {}, root))
 
 
-def _parse(root: Path, trust: Trust) -> Settings:
-    file = root / FILE
+def _parse(root: Path, environ: Mapping[str, str]) -> Settings:
+    file, trust = root / FILE, read_trust(environ, root)
     try:
         text = read_regular(file).decode("utf-8-sig")
     except OSError as exc:
@@ -122,7 +126,7 @@ def _parse(root: Path, trust: Trust) -> Settings:
         project_dir=root,
         file=file,
         project=_project(fields.get("project"), problems),
-        operations_url=_operations(fields.get("operations"), root, trust, problems),
+        operations_url=_operations(fields.get("operations"), root, trust, environ, problems),
         engine=_engine(fields.get("engine"), trust, problems),
         allow_environment=_allowed(fields.get("allow_environment"), problems),
         module_roots=_module_roots(fields.get("module_roots"), root, trust, problems),
@@ -156,14 +160,18 @@ def _engine(node: Node | None, trust: Trust, problems: Problems) -> str | None:
     return name
 
 
-def _operations(node: Node | None, root: Path, trust: Trust, problems: Problems) -> str | None:
+def _operations(
+    node: Node | None, root: Path, trust: Trust, environ: Mapping[str, str], problems: Problems
+) -> str | None:
     if node is None:
         return None
     fields = problems.fields(node, ("url",), what="operations")
     if "url" not in fields:
         return None
     url = problems.url(fields["url"], what="operations.url") or None
-    if url is not None:
+    if url is not None and (wrong := store_url_problem(url, environ)) is not None:
+        problems.add(f"operations.url: {wrong}", fields["url"].at, hint=f"use {STORE_URLS}")
+    elif url is not None:
         trust.check_store(url, root, fields["url"].at, problems)
     return url
 

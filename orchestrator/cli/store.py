@@ -62,7 +62,7 @@ def _only_store(project: ProjectContext) -> StoreLocation:
     from orchestrator.loading.summary import store_locations
 
     def place(location: StoreLocation) -> str:
-        return str(sqlite_file(location.url, project.project_dir) or location.url)
+        return str(sqlite_file(location.url, project.project_dir, project.environ) or location.url)
 
     own, *beside = store_locations(project)
     others = {place(location): location for location in beside if place(location) != place(own)}

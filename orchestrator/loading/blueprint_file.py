@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import DriftRule, InputValue, Policy
 from orchestrator.domain.blueprint.references import Reference, Resolved
+from orchestrator.domain.blueprint.store_location import STORE_URLS, store_url_problem
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.text import Json, did_you_mean, is_text
 from orchestrator.domain.transitions.retention import is_date
@@ -348,6 +349,9 @@ def operations_url(reading: ReadBlueprint, *, need: InputPolicy) -> str | None:
 
     url = value.template.resolve(look_up).value
     if not isinstance(url, str):
+        return None
+    if (wrong := store_url_problem(url, reading.context.environ)) is not None:
+        problems.add(f"operations.url: {wrong}", fields["url"].at, hint=f"use {STORE_URLS}")
         return None
     trust = reading.context.settings.trust
     trust.check_store(url, reading.project.project_dir, fields["url"].at, problems)

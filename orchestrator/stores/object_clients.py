@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from msgspec import Struct
 
 from orchestrator.domain.text import Json
-from orchestrator.errors import Invalid, Problem, StoreUnavailable
+from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.azure_client import azure_client
 from orchestrator.stores.client_settings import TIMEOUT, opener
 from orchestrator.stores.google_client import ClientWithKey, google_client
@@ -61,8 +61,6 @@ def open_bucket(url: str, config: Mapping[str, Json], environ: Mapping[str, str]
         ) from exc
     parts = urlsplit(url)
     bare = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-    if not parts.netloc:
-        raise Invalid([Problem(f"operations.url {bare}: names no bucket")])
     settings = {**config, **dict(parse_qsl(parts.query, keep_blank_values=True))}
     prefix = parts.path.strip("/") or None
     make_client = _CLIENTS[BACKENDS[parts.scheme]]

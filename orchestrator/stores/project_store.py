@@ -37,7 +37,7 @@ def project_store(project: ProjectContext, location: StoreLocation, tell: Tell) 
             trust.forbidden(f"the operation store {location.url}", "stores"),
             hint="name one of its stores by `operations.url`",
         )
-    file = sqlite_file(location.url, project.project_dir)
+    file = sqlite_file(location.url, project.project_dir, project.environ)
     # What a URL names may be anything, `/dev/null` or `/`: only what is ours is closed.
     if file is not None and is_ours(file):
         close_files((file,), tell)

@@ -12,7 +12,14 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from orchestrator.domain.blueprint.store_location import BUCKETS, DATABASES, PREFIX, StoreLocation
+from orchestrator.domain.blueprint.store_location import (
+    DATABASES,
+    PREFIX,
+    STORE_URLS,
+    StoreLocation,
+    store_url_problem,
+    url_scheme,
+)
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 
@@ -23,12 +30,6 @@ if TYPE_CHECKING:
 
 #: The embedded default, relative to the project.
 DEFAULT_PATH = ".orchestrator/operations.db"
-
-_FORMS = (
-    "sqlite:///ABSOLUTE/PATH, sqlite:RELATIVE/PATH, a path, postgres://HOST/DATABASE, "
-    "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, or memory:"
-)
-_SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):")
 
 
 def open_store(
@@ -48,13 +49,12 @@ def open_store(
     Nothing is opened or made before the first use. Invalid for a URL of no known kind.
     """
     url = url or DEFAULT_PATH
-    match = _SCHEME.match(url)
-    scheme = match["scheme"].lower() if match else "path"
+    file = sqlite_file(url, project_dir, environ)
+    scheme = url_scheme(url)
     if scheme == "memory":
         from orchestrator.stores.memory import MemoryStore
 
         return MemoryStore()
-    file = sqlite_file(url, project_dir)
     if file is not None:
         from orchestrator.stores.sqlite import SqliteStore
 
@@ -65,43 +65,31 @@ def open_store(
         beside = (config or {}).get("conn_str") or environ.get("PG_CONN_STR")
         named = url.partition(":")[2].strip("/")
         return PostgresStore(url if named else str(beside or ""), project=project)
-    if scheme in BUCKETS:
-        from orchestrator.stores.object_clients import open_bucket
-        from orchestrator.stores.objects import ObjectsStore
+    from orchestrator.stores.object_clients import open_bucket
+    from orchestrator.stores.objects import ObjectsStore
 
-        bucket = open_bucket(url, config or {}, environ)
-        return ObjectsStore(bucket.client, url=bucket.url, project=project, now=bucket.now)
-    raise Invalid(
-        [Problem(f"operations.url {_shown(url)}: unknown kind {scheme!r}", hint=f"use {_FORMS}")]
-    )
+    bucket = open_bucket(url, config or {}, environ)
+    return ObjectsStore(bucket.client, url=bucket.url, project=project, now=bucket.now)
 
 
-def sqlite_file(url: str | None, project_dir: Path) -> Path | None:
+def sqlite_file(url: str | None, project_dir: Path, environ: Mapping[str, str]) -> Path | None:
     """
     The file of the store that ``url`` names, None where it is kept in no file. Invalid for what is
     no URL.
     """
     url = url or DEFAULT_PATH
-    try:
-        urlsplit(url)
-    except ValueError as exc:
-        raise Invalid(
-            [Problem(f"operations.url {_shown(url)}: {exc}", hint=f"use {_FORMS}")]
-        ) from exc
-    match = _SCHEME.match(url)
-    if match is None:
-        return project_dir / url
-    return project_dir / _sqlite_path(url) if match["scheme"].lower() == "sqlite" else None
-
-
-def _sqlite_path(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.netloc or parts.query or parts.fragment or not parts.path.strip("/"):
-        raise Invalid(
-            [Problem(f"operations.url {_shown(url)}: not a SQLite path", hint=f"use {_FORMS}")]
-        )
-    # sqlite:////a, as other programs write an absolute path, is /a as well.
-    return re.sub(r"^//+", "/", unquote(parts.path))
+    wrong = store_url_problem(url, environ)
+    if wrong is not None:
+        hint = f"use {STORE_URLS}"
+        raise Invalid([Problem(f"operations.url {_shown(url)}: {wrong}", hint=hint)])
+    match url_scheme(url):
+        case None:
+            return project_dir / url
+        case "sqlite":
+            # sqlite:////a, as other programs write an absolute path, is /a as well.
+            return project_dir / re.sub(r"^//+", "/", unquote(urlsplit(url).path))
+        case _:
+            return None
 
 
 def _shown(url: str) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,39 @@ def test_a_module_is_checked_as_the_engine_asked_for_reads_it(place: Path) -> No
     refused = validate(place, "--engine", "terraform")
     assert (refused.exit_code, "which Terraform does not read" in refused.output) == (3, True)
     assert validate(place, "--engine", "tofu").exit_code == 0
+
+
+@pytest.mark.parametrize("file", ["blueprints/web.yaml", "orchestrator.yaml"])
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("sqlite:", "not a SQLite path"),
+        ("sqlite://host/ops.db", "not a SQLite path"),
+        ("s3://", "names no bucket"),
+        ("gs:///prefix", "names no bucket"),
+        ("https://x", "unknown kind 'https'"),
+        ("postgres://", "names no database"),
+        ("postgres://u:hunter2@db:port/ops", "its host or port is none"),
+    ],
+)
+def test_an_address_of_no_store_is_refused_where_it_stands(
+    place: Path, file: str, url: str, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    Every other command would end with it; no password in it is shown.
+    """
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        monkeypatch.delenv(name)
+    with (place / file).open("a") as text:
+        text.write(f'operations: {{url: "{url}"}}\n')
+    line = (place / file).read_text().count("\n")
+
+    ended = validate(place)
+
+    assert ended.exit_code == 3, ended.output
+    said = " ".join(ended.output.split())
+    assert f"operations.url: {wrong} at {file}:{line}:19" in said
+    assert "hunter2" not in said
 
 
 def test_links_out_of_a_module_are_refused(place: Path) -> None:
