@@ -288,7 +288,7 @@ class ComposedRoot(Struct, frozen=True):
                 case OutputChange(name):
                     step, own = self.outputs.get(name, (None, name))
                     result = replace(message, name=own)
-                case DiagnosticMessage(Diagnostic(summary=summary)) if summary in _OF_A_CHILD:
+                case DiagnosticMessage(diagnostic) if _warns_of_call(diagnostic):
                     continue
                 case DiagnosticMessage(diagnostic):
                     step, diagnostic = self.diagnostic(diagnostic)
@@ -395,6 +395,15 @@ class ComposedRoot(Struct, frozen=True):
         name, _, own = rest.partition(".")
         step = self.steps.get(name) if kind == "module" else None
         return (step, own) if step is not None else (None, address)
+
+
+def _warns_of_call(diagnostic: Diagnostic) -> bool:
+    """
+    Whether a warning is only about a module being called: it names a file of the composed root, or
+    is of a kind that no root is warned of.
+    """
+    of_root = diagnostic.at is not None and "/" not in diagnostic.at.removeprefix("./")
+    return diagnostic.severity == "warning" and (of_root or diagnostic.summary in _OF_A_CHILD)
 
 
 def _as_in_json(value: str, kind: Json, depth: int = 0) -> str:

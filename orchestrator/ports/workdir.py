@@ -278,6 +278,14 @@ class WorkDirs(Protocol):
         their names, without the provider configuration generated for them; the name of the file
         that a call is in begins with that of the call. Nothing is written to their directories. It
         holds secrets: the caller removes ``place``.
+
+        It needs no init where the composed root before it was the same and `keep_composed_init` was
+        called for it.
+        """
+
+    def keep_composed_init(self, root: WorkDir) -> None:
+        """
+        Have what ``init`` did in a composed root, which could be planned, serve the next one.
         """
 
     def module_source(self, name: str, root: WorkDir) -> str:

@@ -351,6 +351,31 @@ def test_a_repeated_apply_costs_one_plan(shop: Project, tmp_path: Path) -> None:
     assert [entry["status"] for entry in shop.history("network")] == ["running", "ok", "ok", "ok"]
 
 
+def test_an_init_serves_the_plans_of_the_same_modules(shop: Project, tmp_path: Path) -> None:
+    """
+    What `init` did for composed modules serves the next plan of them; where a module is another
+    one, or what it did is gone, it is done again.
+    """
+    engine = watched(shop, tmp_path / "watched")
+    shop.ok("apply", "shop", "--yes")
+    inits = len(engine.calls("init"))
+
+    first, second = planned(shop), planned(shop)
+    assert len(engine.calls("init")) == inits + 1
+    assert first == second
+    assert methods(second) == dict.fromkeys(second, "composed")
+
+    shop.write("modules/network/inner/main.tf", 'resource "terraform_data" "inner" {}\n')
+    shop.write("modules/network/more.tf", 'module "inner" { source = "./inner" }\n')
+    assert changes(planned(shop)["network"]) == {("module.inner.terraform_data.inner", "create")}
+
+    (installed,) = shop.own.glob("work/shop/*/.composed/modules/modules.json")
+    installed.unlink()
+    damaged, after = planned(shop), planned(shop)
+    assert changes(damaged["network"]) == {("module.inner.terraform_data.inner", "create")}
+    assert methods(after) == dict.fromkeys(after, "composed")
+
+
 def test_what_changed_outside_is_not_taken_for_unchanged(project: Project, cloud: Cloud) -> None:
     """
     An object that somebody deleted or changed shows in the plan that all share, and its step is

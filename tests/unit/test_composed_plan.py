@@ -167,6 +167,9 @@ def test_each_step_is_told_what_its_own_plan_would_say() -> None:
         DiagnosticMessage(Diagnostic(summary="by address", address="module.db.t.a")),
         DiagnosticMessage(Diagnostic(summary="by file", at="web/root/main.tf:3")),
         DiagnosticMessage(Diagnostic(summary="of nobody")),
+        DiagnosticMessage(
+            Diagnostic(severity="warning", summary="of the call", at="web.call.tf.json:7")
+        ),
     ]
 
     found = root.messages(said)

@@ -196,14 +196,16 @@ class _Composed:
             parallelism=options.parallelism,
             detailed=True,
         )
-        began = self._call(Init(), evidence, f"composed-init-{attempt}")
-        if began.exit_code != 0:
-            self._note_failure(began)
-            return None
+        if self._work_dir.init_needed:
+            began = self._call(Init(), evidence, f"composed-init-{attempt}")
+            if began.exit_code != 0:
+                self._note_failure(began)
+                return None
         result = self._call(request, evidence, f"composed-plan-{attempt}", var_file)
         if result.exit_code not in (NO_CHANGES, CHANGES):
             self._note_failure(result)
             return None
+        self._services.workdirs.keep_composed_init(self._work_dir)
         changed = result.exit_code == CHANGES
         # Of a refresh alone the engine counts nothing: what it found stands in the plan.
         explained = self._mode == "refresh-only" or adds_up(result.messages, changed=changed)

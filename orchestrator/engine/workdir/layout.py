@@ -222,12 +222,10 @@ class Layout:
 
     def _has_init(self) -> bool:
         """
-        Whether what init installed and noted is there; providers are links into a plugin cache at
-        times.
+        Whether what init installed and noted is there.
         """
         installed = self.directory / ".terraform"
-        links = (installed / "providers").glob("*/*/*/*/*")
-        return (installed / "terraform.tfstate").is_file() and all(path.exists() for path in links)
+        return (installed / "terraform.tfstate").is_file() and providers_are_there(installed)
 
     def _drop_damaged_backend(self) -> None:
         """
@@ -329,6 +327,14 @@ class Layout:
         with suppress(OSError):  # not empty: what is in it is not ours
             for parent in Path(path).parents[:-1]:
                 (self._top / parent).rmdir()
+
+
+def providers_are_there(installed: Path) -> bool:
+    """
+    Whether the providers that init installed are still there: they are links into a plugin cache at
+    times.
+    """
+    return all(path.exists() for path in (installed / "providers").glob("*/*/*/*/*"))
 
 
 def _link(source: str, place: str) -> None:

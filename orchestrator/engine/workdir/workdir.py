@@ -29,7 +29,13 @@ from orchestrator.domain.values import replace
 from orchestrator.engine.state import parse_state
 from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.generated import BACKEND_FILE, Generated, backend_text, generate
-from orchestrator.engine.workdir.layout import Layout, make_private, work_path, write_private
+from orchestrator.engine.workdir.layout import (
+    Layout,
+    make_private,
+    providers_are_there,
+    work_path,
+    write_private,
+)
 from orchestrator.engine.workdir.snapshot import LOCK_FILE, entries_of
 from orchestrator.errors import Busy, EngineFailed, Invalid, Location, OrchestratorError, Problem
 from orchestrator.local_files import check_regular, read_regular
@@ -121,6 +127,10 @@ _FLOCK = "hhqqi4x"
 #: The setting of a backend that only says where in it the provider state is: what `init` does is
 #: the same for each value of it.
 _PLACE = {"local": "path"}
+
+#: Beside the steps of a blueprint in an environment: what `init` did in their last composed root,
+#: and what it did it for.
+_COMPOSED_INIT, _COMPOSED_KEY = ".composed", "key"
 
 #: Where the engine leaves a provider state that it could not save.
 ERRORED = "errored.tfstate"
@@ -364,13 +374,17 @@ class DirectoryWorkDirs:
             for name, call in content.get("module", {}).items()
         }
         rest = {name: block for name, block in content.items() if name != "module"}
-        files = {"terraform.tfstate": state, LOCK_FILE: lock_file} | {
+        files = {LOCK_FILE: lock_file} | {
             name: json.dumps(blocks, indent=1).encode()
             for name, blocks in {"main.tf.json": rest, **calls}.items()
         }
+        basis = {name: data.decode() for name, data in files.items()}
+        wanted = {name: self._layout(root).read_note("wanted") for name, root in modules.items()}
+        key = hashlib.sha256(json.dumps([basis, wanted], sort_keys=True).encode()).hexdigest()
         try:
-            for name, data in files.items():
+            for name, data in {**files, "terraform.tfstate": state}.items():
                 write_private(place / name, data, 0o600)
+            init_needed = not self._link_composed_init(place, modules, key)
             for name, root in modules.items():
                 directory = self._layout(root).copy_to(place / name, generated=False)
                 if root.required_providers:
@@ -384,8 +398,32 @@ class DirectoryWorkDirs:
             location=str(place / "terraform.tfstate"),
             backend_type="local",
             variables={},
-            init_needed=True,
+            init_needed=init_needed,
+            init_key=key,
         )
+
+    def keep_composed_init(self, root: WorkDir) -> None:
+        with contextlib.suppress(OSError):  # the next one has to do it again
+            write_private(
+                root.directory / ".terraform" / _COMPOSED_KEY, root.init_key.encode(), 0o600
+            )
+
+    def _link_composed_init(self, place: Path, modules: Mapping[str, WorkDir], key: str) -> bool:
+        """
+        Give a composed root the directory in which the engine keeps what `init` did in the one
+        before it; whether that one was the same and its plan succeeded. This one has to as well.
+        """
+        inside = next(iter(modules.values())).directory.relative_to(self._work).parts
+        kept = self._work.joinpath(*inside[:2], _COMPOSED_INIT)
+        note = kept / _COMPOSED_KEY
+        same = note.is_file() and note.read_text() == key and providers_are_there(kept)
+        if same:
+            note.unlink()
+        else:
+            shutil.rmtree(kept, ignore_errors=True)
+            make_private(kept)
+        (place / ".terraform").symlink_to(kept)
+        return same
 
     def _check_backend(self, root: WorkDir) -> None:
         """
