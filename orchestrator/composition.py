@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.app.commands.store_holder import StoreHolder
     from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.app.services import Services
-    from orchestrator.domain.blueprint.blueprint import Deployment
-    from orchestrator.domain.blueprint.store_location import StoreLocation
+    from orchestrator.domain.blueprint.blueprint import Deployment, StoreLocation
     from orchestrator.ports.run_files import RunFiles
     from orchestrator.ports.system import Approver, Sink, StopToken
     from orchestrator.stores.project_store import Tell
@@ -106,7 +105,7 @@ def open_services(
     from orchestrator.engine.process.environment import child_environment, environment_secrets
     from orchestrator.engine.process.identity import SystemProcesses
     from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
-    from orchestrator.loading.forbidden import check_trusted
+    from orchestrator.loading.deployment import check_trusted
     from orchestrator.loading.project import project_notes
     from orchestrator.rego import RegoRules
     from orchestrator.stores.project_key import project_key

@@ -28,15 +28,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from orchestrator.domain.blueprint.durations import seconds
-from orchestrator.domain.blueprint.store_location import (
+from orchestrator.domain.blueprint.blueprint import (
     STORE_URLS,
     StoreLocation,
     store_url_problem,
 )
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.target import NAME, is_name
-from orchestrator.domain.text import is_text, shown_text
+from orchestrator.domain.text import is_text, seconds, shown_text
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.local_files import read_regular
 from orchestrator.trust import Trust, read_trust

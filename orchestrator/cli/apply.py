@@ -1,5 +1,5 @@
 """
-``orchestrator apply``.
+``orchestrator apply`` and ``destroy``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from pathlib import Path
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.approved import with_approval
-from orchestrator.cli.running import RunCall, load_and_run, run_command
+from orchestrator.cli.running import RunCall, load_and_run, run_command, with_approval
 
 _TARGET = "Apply only this; the step is `ok` only if nothing else is left to change."
 
@@ -40,7 +39,7 @@ _TARGET = "Apply only this; the step is `ok` only if nothing else is left to cha
 @options.request_token
 @options.run
 @run_command
-def command(
+def apply_command(
     call: RunCall,
     /,
     *,
@@ -73,3 +72,79 @@ def command(
 
         return promote(call, request, from_run)
     return load_and_run(call, request, apply, need=InputPolicy.REQUIRED)
+
+
+@click.command("destroy", short_help="Take the steps down until they are confirmed gone.")
+@options.of_blueprint
+@options.orphaned
+@options.on_failure("go on where no dependent is left")
+@click.option(
+    "--verify",
+    "verify_absence",
+    type=click.Choice(["state", "provider"]),
+    help="How absence is confirmed: by provider state, or by asking the provider for each object.",
+)
+@options.because(
+    "--skip-before-destroy",
+    "Destroy without what steps declare as `before_destroy`; the reason is recorded.",
+)
+@options.because(
+    "--repeat-before-destroy",
+    "Carry it out again although nobody can tell what it did when it was cut short.",
+    to="repeat",
+)
+@click.option(
+    "--unavailable-secret",
+    "unavailable_secrets",
+    metavar="NAME",
+    multiple=True,
+    allow_from_autoenv=False,
+    help="A secret input that no longer exists, as the error names it; refused where a provider "
+    "configuration or `before_destroy` uses it.",
+)
+@options.approval
+@options.approved_plan
+@options.jobs
+@options.by_engine
+@options.accept_vanished
+@options.accept_adopted
+@options.accept_replaced
+@options.override_policy
+@options.request_token
+@options.run
+@run_command
+def destroy_command(
+    call: RunCall,
+    /,
+    *,
+    skip_before_destroy: str | None,
+    repeat: str | None,
+    plan_file: Path | None,
+    approve_only: tuple[str, ...],
+) -> int:
+    """
+    Destroy the steps of BLUEPRINT, dependents first.
+
+    Uses the inputs and the module snapshots that were recorded when they were applied. A step is
+    `destroyed` only when that is confirmed; otherwise run the same command again.
+
+    Steps that left the blueprint are named and left alone; with --orphaned they are destroyed,
+    from what they were applied from, also where the whole blueprint file is gone.
+
+    \b
+    Example:
+      orchestrator destroy web-service -e staging
+      orchestrator destroy web-service --step bootstrap --yes
+      orchestrator destroy web-service -e staging --verify state --yes
+      orchestrator destroy web-service --orphaned
+      orchestrator destroy web-service --step 'db["@before_destroy"]'
+    """
+    from orchestrator.app.commands.destroy import destroy
+    from orchestrator.app.run.request import DestroyRequest
+    from orchestrator.loading.inputs import InputPolicy
+
+    call = with_approval(call, plan_file, approve_only)
+    request = DestroyRequest(
+        options=call.options, skip_before_destroy=skip_before_destroy, repeat=repeat
+    )
+    return load_and_run(call, request, destroy, need=InputPolicy.AVAILABLE)

@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.approved import write_approval
 from orchestrator.cli.invocation import paper
 from orchestrator.cli.options import affected, affected_options
 from orchestrator.cli.reports import Reports, report_options
-from orchestrator.cli.running import RunCall, reading_services, recorded_summary, run_command
+from orchestrator.cli.running import (
+    RunCall,
+    reading_services,
+    recorded_summary,
+    run_command,
+    write_approval,
+)
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents.gate import GateDocument
+    from orchestrator.domain.documents.plan import GateDocument
 
 
 @click.command("gate", short_help="Say whether a change may be merged.")
@@ -47,7 +52,7 @@ if TYPE_CHECKING:
     help="Write what is to be approved, for `apply --plan FILE`; not where the gate fails.",
 )
 @run_command
-def command(
+def gate_command(
     call: RunCall,
     /,
     *,

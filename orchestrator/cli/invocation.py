@@ -81,7 +81,7 @@ class Invocation(Struct, frozen=True):
         """
         if self.log_level == "off":
             return shown
-        from orchestrator.views.log import LoggedSink
+        from orchestrator.views.jsonl import LoggedSink
 
         return LoggedSink(shown, sys.stderr, level=self.log_level)
 

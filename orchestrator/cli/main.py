@@ -46,38 +46,37 @@ VARIABLES = (
     "ORCHESTRATOR_TRUST",
 )
 
-#: Every command and the module that holds it. The Click command there is called ``command``, or as
-#: said behind the colon.
+#: Every command and the module that holds it, where it is called ``<name>_command``.
 COMMANDS = {
-    "adopt": "imports:adopt_command",
+    "adopt": "imports",
     "apply": "apply",
-    "compensate": "compensate",
-    "demo": "init:demo_command",
-    "destroy": "destroy",
-    "drift": "plan:drift_command",
+    "backend": "store",
+    "compensate": "reconcile",
+    "demo": "init",
+    "destroy": "apply",
+    "drift": "plan",
     "engine": "engine",
-    "exec": "exec_",
+    "exec": "engine",
     "gate": "gate",
-    "graph": "graph",
-    "history": "runs:history_command",
-    "import": "imports:import_command",
-    "init": "init:init_command",
-    "outputs": "status:outputs_command",
+    "graph": "validate",
+    "history": "runs",
+    "import": "imports",
+    "init": "init",
+    "outputs": "status",
     "plan": "plan",
     "reconcile": "reconcile",
     "recover": "recover",
-    "redeploy": "rerun:redeploy_command",
-    "release": "retain:release_command",
-    "retain": "retain:retain_command",
-    "retry": "rerun:retry_command",
-    "rollback": "rerun:rollback_command",
+    "redeploy": "rerun",
+    "release": "retain",
+    "retain": "retain",
+    "retry": "rerun",
+    "rollback": "rerun",
     "runs": "runs",
-    "schema": "schema",
+    "schema": "validate",
     "status": "status",
     "store": "store",
-    "backend": "backend",
     "validate": "validate",
-    "verify": "verify",
+    "verify": "reconcile",
 }
 
 
@@ -85,10 +84,8 @@ def command_named(name: str) -> click.Command:
     """
     The Click command of this name; its module is imported now.
     """
-    module, _, attribute = COMMANDS[name].partition(":")
-    command: click.Command = getattr(
-        importlib.import_module(f"orchestrator.cli.{module}"), attribute or "command"
-    )
+    module = importlib.import_module(f"orchestrator.cli.{COMMANDS[name]}")
+    command: click.Command = getattr(module, f"{name}_command")
     return command
 
 

@@ -155,7 +155,7 @@ class _Seconds(click.ParamType[float]):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        from orchestrator.domain.blueprint.durations import seconds
+        from orchestrator.domain.text import seconds
 
         try:
             return seconds(value)

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.approved import write_approval
 from orchestrator.cli.invocation import paper
 from orchestrator.cli.options import affected, affected_options
 from orchestrator.cli.reports import Reports, report_options
-from orchestrator.cli.running import RunCall, load, reading_services, run_command
+from orchestrator.cli.running import RunCall, load, reading_services, run_command, write_approval
 from orchestrator.cli.streams import folds, log_group
 from orchestrator.domain.values import replace
 
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     help="Write what is to be approved, for `apply --plan FILE`.",
 )
 @run_command
-def command(
+def plan_command(
     call: RunCall,
     /,
     *,

@@ -1,5 +1,5 @@
 """
-``orchestrator reconcile``.
+``orchestrator reconcile``, ``verify`` and ``compensate``.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _parse_import_specs(
 @options.engine
 @options.run
 @run_command
-def command(
+def reconcile_command(
     call: RunCall,
     /,
     *,
@@ -145,3 +145,55 @@ def command(
         unlock=unlock,
     )
     return load_and_run(call, request, reconcile, need=InputPolicy.AVAILABLE)
+
+
+@click.command("verify", short_help="Run the checks only and record their verdict.")
+@options.of_blueprint
+@options.jobs
+@options.engine
+@options.run
+@run_command
+def verify_command(call: RunCall) -> int:
+    """
+    Run the `verify` checks of what is applied, and record the verdict. Nothing else changes.
+
+    \b
+    Example:
+      orchestrator verify web-service -e staging
+    """
+    from orchestrator.app.commands.verify import verify
+    from orchestrator.app.run.request import VerifyRequest
+    from orchestrator.loading.inputs import InputPolicy
+
+    request = VerifyRequest(options=call.options)
+    return load_and_run(call, request, verify, need=InputPolicy.AVAILABLE)
+
+
+@click.command("compensate", short_help="Undo what steps have done, as they declare it.")
+@options.of_blueprint
+@options.because("--repeat", "Carry it out although it was, or may have been, carried out already.")
+@options.on_failure("go on with what does not wait for it")
+@options.approval
+@options.jobs
+@options.by_engine
+@options.accept_replaced
+@options.run
+@run_command
+def compensate_command(call: RunCall, /, *, repeat: str | None) -> int:
+    """
+    Carry out what the steps of BLUEPRINT declare as `compensate`: dependents first, unless they say
+    otherwise by `after`.
+
+    Only steps with completed work, each once: what is compensated stays so until the next apply.
+    After a failure, fix the cause and run the same command again. Needs a --reason.
+
+    \b
+    Example:
+      orchestrator compensate web-service -e staging --reason 'release 41 is withdrawn'
+    """
+    from orchestrator.app.commands.compensate import compensate
+    from orchestrator.app.run.request import CompensateRequest
+    from orchestrator.loading.inputs import InputPolicy
+
+    request = CompensateRequest(options=call.options, repeat=repeat)
+    return load_and_run(call, request, compensate, need=InputPolicy.AVAILABLE)

@@ -20,7 +20,7 @@ from orchestrator.cli.running import recorded_summary
 @options.verbose
 @options.json_document
 @click.pass_obj
-def command(
+def recover_command(
     invocation: Invocation,
     blueprint: str,
     environment: str | None,

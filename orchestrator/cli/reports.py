@@ -21,8 +21,7 @@ from orchestrator.domain.text import without_workflow_commands
 from orchestrator.local_files import write_file
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents.gate import GateDocument
-    from orchestrator.domain.documents.plan import PlanDocument
+    from orchestrator.domain.documents.plan import GateDocument, PlanDocument
     from orchestrator.errors import Problem
     from orchestrator.project import ProjectContext
     from orchestrator.views.page import Paper

@@ -16,7 +16,7 @@ from orchestrator.cli.invocation import Invocation, paper
 
 if TYPE_CHECKING:
     from orchestrator.app.inspection.read_context import ReadContext
-    from orchestrator.domain.blueprint.store_location import StoreLocation
+    from orchestrator.domain.blueprint.blueprint import StoreLocation
     from orchestrator.project import ProjectContext
 
 
@@ -44,7 +44,7 @@ def _open_all(
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.pass_context
-def command(
+def runs_command(
     ctx: click.Context,
     blueprint: str | None,
     environment: str | None,
@@ -74,7 +74,7 @@ def command(
     return 0
 
 
-@command.command("show")
+@runs_command.command("show")
 @click.argument("run_id", metavar="RUN")
 @click.option("-v", "--verbose", is_flag=True, help="More details.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
@@ -99,7 +99,7 @@ def show(invocation: Invocation, run_id: str, verbose: bool, as_json: bool) -> i
     return 0
 
 
-@command.command("logs")
+@runs_command.command("logs")
 @click.argument("run_id", metavar="RUN")
 @click.argument("step", metavar="STEP")
 @click.pass_obj

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 @options.verbose
 @options.json_document
 @click.pass_context
-def command(
+def status_command(
     ctx: click.Context,
     blueprint: str | None,
     environment: str | None,

@@ -1,5 +1,5 @@
 """
-``orchestrator store``: check, copy, export, import, migrate and prune it.
+``orchestrator store`` and ``backend``: where records and provider states lie.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import click
 
 from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation, paper
+from orchestrator.cli.running import RunCall, load_and_run, run_command
+from orchestrator.domain.values import replace
 from orchestrator.stores.store_urls import DEFAULT_PATH, sqlite_file
 
 if TYPE_CHECKING:
-    from orchestrator.domain.blueprint.store_location import StoreLocation
-    from orchestrator.domain.documents.store import StoreCopyDocument
+    from orchestrator.domain.blueprint.blueprint import StoreLocation
+    from orchestrator.domain.documents.documents import StoreCopyDocument
     from orchestrator.project import ProjectContext
     from orchestrator.stores.sequence_memory import WatchedStore
+
 
 _of_blueprint = click.option(
     "--blueprint",
@@ -39,7 +42,7 @@ def _open(
     project: ProjectContext, url: str | None, blueprint: str | None, environment: str | None
 ) -> Iterator[WatchedStore]:
     from orchestrator import composition
-    from orchestrator.domain.blueprint.store_location import StoreLocation
+    from orchestrator.domain.blueprint.blueprint import StoreLocation
     from orchestrator.loading.summary import load_summary
     from orchestrator.project import BlueprintSelection
 
@@ -78,7 +81,7 @@ def _only_store(project: ProjectContext) -> StoreLocation:
 
 
 @click.group("store", short_help="Check, copy, export, import, migrate and prune operation stores.")
-def command() -> None:
+def store_command() -> None:
     """
     What keeps the operation records.
 
@@ -89,7 +92,7 @@ def command() -> None:
     """
 
 
-@command.command("check")
+@store_command.command("check")
 @_of_blueprint
 @options.environment
 @_url
@@ -122,7 +125,7 @@ def check(
     return 0 if document.ok else StoreUnavailable.exit_code
 
 
-@command.command("copy")
+@store_command.command("copy")
 @click.argument("source", metavar="FROM")
 @click.argument("destination", metavar="[TO]", required=False)
 @click.option("--blueprint", metavar="BLUEPRINT", help="Only this blueprint, into its own store.")
@@ -150,7 +153,7 @@ def copy(
     """
     from orchestrator import composition
     from orchestrator.app.commands.store import copy_store
-    from orchestrator.domain.blueprint.store_location import StoreLocation
+    from orchestrator.domain.blueprint.blueprint import StoreLocation
     from orchestrator.errors import Usage
     from orchestrator.loading.summary import load_summary
     from orchestrator.project import BlueprintSelection
@@ -183,7 +186,7 @@ def copy(
     return _copied(document, as_json=as_json)
 
 
-@command.command("export")
+@store_command.command("export")
 @_of_blueprint
 @options.environment
 @_url
@@ -210,7 +213,7 @@ def export(
     return 0
 
 
-@command.command("import")
+@store_command.command("import")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
 @_of_blueprint
 @options.environment
@@ -255,7 +258,7 @@ def import_(
     return _copied(document, as_json=as_json)
 
 
-@command.command("migrate")
+@store_command.command("migrate")
 @_of_blueprint
 @options.environment
 @_url
@@ -277,7 +280,7 @@ def migrate(
     return 0
 
 
-@command.command("prune")
+@store_command.command("prune")
 @click.option(
     "--older-than",
     metavar="DAYS",
@@ -324,7 +327,7 @@ def prune(
     from datetime import timedelta
 
     from orchestrator import composition
-    from orchestrator.app.commands.store_prune import prune
+    from orchestrator.app.commands.store_holder import prune
     from orchestrator.views.listings import prune_text
 
     project, shown = invocation.project(), paper(sys.stdout)
@@ -352,7 +355,7 @@ def _copied(document: StoreCopyDocument, *, as_json: bool) -> int:
     return 0
 
 
-@command.command("accept-restored")
+@store_command.command("accept-restored")
 @click.argument("reason", metavar="REASON", type=options.NON_EMPTY)
 @click.option(
     "--lost",
@@ -396,3 +399,42 @@ def accept_restored(
     done = "its records are believed from now on"
     click.echo(done if older else f"{place} is not older than this machine has seen it")
     return 0
+
+
+@click.group("backend", short_help="Move provider state to another backend.")
+def backend_command() -> None:
+    """
+    Where provider state is kept.
+
+    \b
+    Example:
+      orchestrator backend move web-service/staging/server
+    """
+
+
+@backend_command.command(
+    "move", short_help="Take a provider state to where the blueprint says now."
+)
+@click.argument("target", metavar="TARGET")
+@options.approval
+@options.lock_timeout
+@options.engine
+@options.allow_engine_change
+@options.run
+@run_command
+def move(call: RunCall, /) -> int:
+    """
+    Move the provider state of TARGET (<blueprint>/<environment>/<step>) from the backend that its
+    record is bound to, to the one that the blueprint names now. Nothing remote is changed; what is
+    left at the old place is not deleted: a local file is kept as evidence of the run.
+
+    \b
+    Example:
+      orchestrator backend move web-service/staging/server --yes
+    """
+    from orchestrator.app.commands.backend_move import move_state
+    from orchestrator.app.run.request import MoveRequest
+    from orchestrator.loading.inputs import InputPolicy
+
+    request = MoveRequest(options=replace(call.options, jobs=1))
+    return load_and_run(call, request, move_state, need=InputPolicy.AVAILABLE)

@@ -12,9 +12,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from orchestrator.domain.blueprint.blueprint import DriftRule, InputValue, Policy
+from orchestrator.domain.blueprint.blueprint import (
+    STORE_URLS,
+    DriftRule,
+    InputValue,
+    Policy,
+    store_url_problem,
+)
 from orchestrator.domain.blueprint.references import Reference, Resolved
-from orchestrator.domain.blueprint.store_location import STORE_URLS, store_url_problem
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.text import Json, did_you_mean, is_text
 from orchestrator.domain.transitions.retention import is_date

@@ -5,10 +5,11 @@ From a blueprint's name to a checked `Deployment`.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import (
+    CommandHook,
     Constraint,
     Deployment,
     EngineKind,
@@ -18,8 +19,9 @@ from orchestrator.domain.blueprint.blueprint import (
 from orchestrator.domain.blueprint.check_settings import validate_check
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.values import replace
-from orchestrator.loading import forbidden, sources
-from orchestrator.loading.behaviour import parse_behaviour
+from orchestrator.errors import Refused
+from orchestrator.loading import sources
+from orchestrator.loading.behaviour import Behaviour, parse_behaviour
 from orchestrator.loading.blueprint_file import (
     environment_variables,
     operations_url,
@@ -28,15 +30,74 @@ from orchestrator.loading.blueprint_file import (
     used_inputs,
 )
 from orchestrator.loading.environments import merge_step
-from orchestrator.loading.hooks import parse_hooks
+from orchestrator.loading.hooks import RawHook, parse_hooks
 from orchestrator.loading.inputs import InputPolicy, check_written
 from orchestrator.loading.linking import CheckValidator, ModuleReader, StepLinker, StoredModule
 from orchestrator.loading.modules import read_module
 from orchestrator.loading.raw_steps import parse_step
-from orchestrator.loading.schema import without_nulls
+from orchestrator.loading.schema import RawBlueprint, without_nulls
+from orchestrator.loading.sources import is_from
 from orchestrator.loading.state_locations import check_state_locations
 from orchestrator.loading.summary import store_location
 from orchestrator.project import BlueprintSelection, ProjectContext
+from orchestrator.trust import Trust
+
+# The parts of a blueprint that the operator's trust file forbids.
+
+
+def check_behaviour(
+    trust: Trust, behaviour: Behaviour, hooks: Iterable[RawHook], problems: Problems
+) -> None:
+    """
+    Add a problem for each check and hook of a step that would run a program.
+    """
+    for spec, value in behaviour.checks:
+        if spec.kind == "command":
+            trust.check_command("verify.command", value.node.at, problems)
+    for hook in hooks:
+        if hook.argv is not None:
+            trust.check_command(f"{hook.kind}.command", hook.argv.node.at, problems)
+
+
+def check_inputs(trust: Trust, blueprint: RawBlueprint, problems: Problems) -> None:
+    """
+    Add a problem for each input whose value a program would give, in any environment.
+    """
+    for node in _values(blueprint):
+        if is_from(node) and "command" in node.fields["from"].fields:
+            at = node.fields["from"].fields["command"].at
+            trust.check_command("from.command", at, problems)
+
+
+def _values(blueprint: RawBlueprint) -> Iterator[Node]:
+    yield from (item.default for item in blueprint.inputs.values() if item.default is not None)
+    for environment in blueprint.environments.values():
+        if environment.inputs is not None:
+            yield from environment.inputs.fields.values()
+
+
+def check_trusted(trust: Trust, deployment: Deployment) -> None:
+    """
+    Refused where a step would run a program, also one that is known only from records.
+    """
+    if trust.commands:
+        return
+    for step in deployment.steps.values():
+        kinds = [f"verify.{check.kind}" for check in step.verify if check.kind == "command"]
+        kinds += [
+            f"{kind}.command"
+            for kind, hook in (
+                ("compensate", step.compensate), ("before_destroy", step.before_destroy)
+            )
+            if isinstance(hook, CommandHook)
+        ]  # fmt: skip
+        if kinds:
+            what = f"{kinds[0]} of step {step.name!r}"
+            raise Refused(
+                "untrusted",
+                trust.forbidden(what, "commands: false"),
+                hint="take it out of the blueprint; who runs the tool may allow it",
+            )
 
 
 def load_deployment(
@@ -67,9 +128,9 @@ def load_deployment(
             )
             behaviour = parse_behaviour(raw_step.fields, {}, problems)
             hooks = parse_hooks(raw_step, problems)
-            forbidden.check_behaviour(trust, behaviour, hooks.values(), problems)
+            check_behaviour(trust, behaviour, hooks.values(), problems)
     check_written(blueprint, problems)
-    forbidden.check_inputs(trust, blueprint, problems)
+    check_inputs(trust, blueprint, problems)
     engine = _engine(reading.effective.settings.engine, problems)
     linker = StepLinker(
         blueprint=blueprint,
@@ -84,7 +145,7 @@ def load_deployment(
     )
     linked = linker.link(reading.raw_steps)
     for name, behaviour in linked.behaviours.items():
-        forbidden.check_behaviour(trust, behaviour, linked.hooks[name].values(), problems)
+        check_behaviour(trust, behaviour, linked.hooks[name].values(), problems)
     input_policy = input_policy if reading.environment_is_valid else InputPolicy.CHECK_ONLY
     values = linked.templates()
     env = environment_variables(values, project.environ, need=input_policy, problems=problems)

@@ -22,10 +22,10 @@ from orchestrator.domain.blueprint.blueprint import (
     ModuleHook,
     Policy,
     Step,
+    StoreLocation,
 )
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.blueprint.stored_deployment import (
     Orphan,
     StoredDeployment,

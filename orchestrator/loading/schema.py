@@ -9,11 +9,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from orchestrator.domain.blueprint.durations import seconds
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.record.objects import AbsenceMethod
 from orchestrator.domain.target import NAME, is_name
-from orchestrator.domain.text import did_you_mean
+from orchestrator.domain.text import did_you_mean, seconds
 from orchestrator.errors import Location
 from orchestrator.loading.types import ANY, Type, parse_type
 

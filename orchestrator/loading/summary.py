@@ -7,9 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 
-from orchestrator.domain.blueprint.blueprint import BlueprintSummary, InputValue, StepSummary
+from orchestrator.domain.blueprint.blueprint import (
+    BlueprintSummary,
+    InputValue,
+    StepSummary,
+    StoreLocation,
+    location_beside,
+)
 from orchestrator.domain.blueprint.references import Reference, Resolved, Template, Unresolvable
-from orchestrator.domain.blueprint.store_location import StoreLocation, location_beside
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from orchestrator.domain.blueprint.store_location import StoreLocation
+from orchestrator.domain.blueprint.blueprint import StoreLocation
 from orchestrator.errors import Refused
 from orchestrator.local_files import close_files
 from orchestrator.ports.store import OperationStore

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
-from orchestrator.domain.blueprint.store_location import (
+from orchestrator.domain.blueprint.blueprint import (
     DATABASES,
     PREFIX,
     STORE_URLS,

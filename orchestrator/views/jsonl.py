@@ -4,12 +4,15 @@ The events of a run as JSON lines, for programs.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 from threading import Lock
 from typing import Any, TextIO
 
 from orchestrator.domain.events.events import Event
 from orchestrator.domain.text import Json, escaped
+from orchestrator.ports.system import Sink
 from orchestrator.views.page import callable_from
 
 
@@ -62,3 +65,40 @@ def _with_hints_from(called_in: str, value: Json) -> Any:
             return [_with_hints_from(called_in, item) for item in value]
         case _:
             return value
+
+
+# Events as log lines for those who look for faults of the tool, beside what is shown to people.
+
+
+class LoggedSink:
+    """
+    A sink that logs every event to a stream as JSON and hands it on.
+
+    At ``debug`` everything, at ``info`` no lines of engines and provisioners. Events are masked
+    before they get here.
+    """
+
+    def __init__(self, shown: Sink, stream: TextIO, *, level: str) -> None:
+        import structlog
+
+        self._shown = shown
+        self._log = structlog.wrap_logger(
+            structlog.PrintLogger(stream),
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.JSONRenderer(default=str),
+            ],
+            wrapper_class=structlog.make_filtering_bound_logger(
+                logging.DEBUG if level == "debug" else logging.INFO
+            ),
+        )
+
+    def emit(self, event: Event) -> None:
+        """
+        Log the event, then hand it on.
+        """
+        fields = event.model_dump(mode="json", exclude={"type"}, exclude_defaults=True)
+        write = self._log.debug if event.type in ("line", "object") else self._log.info
+        with contextlib.suppress(OSError):  # a closed stderr must not end a mutation
+            write(event.type, **fields)
+        self._shown.emit(event)

@@ -7,13 +7,14 @@ from __future__ import annotations
 import json
 import shlex
 
-from orchestrator.domain.documents.documents import EngineDocument, GraphDocument
-from orchestrator.domain.documents.status import OutputsDocument
-from orchestrator.domain.documents.store import (
+from orchestrator.domain.documents.documents import (
+    EngineDocument,
+    GraphDocument,
     StoreCheckDocument,
     StoreCopyDocument,
     StorePruneDocument,
 )
+from orchestrator.domain.documents.status import OutputsDocument
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.text import count
 from orchestrator.views.formats import moment

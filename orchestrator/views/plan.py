@@ -26,8 +26,12 @@ from orchestrator.views.plan_changes import (
 from orchestrator.views.summary import next_commands
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents.gate import DriftDocument, DriftedStep
-    from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
+    from orchestrator.domain.documents.plan import (
+        DriftDocument,
+        DriftedStep,
+        PlanDocument,
+        PlannedStep,
+    )
     from orchestrator.domain.events.events import PlanReady
 
 

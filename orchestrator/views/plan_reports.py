@@ -19,8 +19,12 @@ from orchestrator.views.page import Page, Paper
 from orchestrator.views.plan import forbidden, losses, plan_summary, plan_text, step_plan
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents.gate import GateDocument, GateReason
-    from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
+    from orchestrator.domain.documents.plan import (
+        GateDocument,
+        GateReason,
+        PlanDocument,
+        PlannedStep,
+    )
 
 
 #: What XML 1.0 cannot hold.

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.commands.store import check_store, copy_store, export_store, import_store
-from orchestrator.app.commands.store_holder import StoreHolder
-from orchestrator.app.commands.store_prune import prune
-from orchestrator.domain.documents.store import StorePruneDocument
+from orchestrator.app.commands.store_holder import StoreHolder, prune
+from orchestrator.domain.documents.documents import StorePruneDocument
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim, ProcessIdentity, RunRecord
 from orchestrator.domain.record.states import Liveness

@@ -19,7 +19,7 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.domain.blueprint.store_location import StoreLocation
+from orchestrator.domain.blueprint.blueprint import StoreLocation
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.values import replace
 from orchestrator.errors import StoreUnavailable

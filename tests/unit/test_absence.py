@@ -19,13 +19,13 @@ from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.states import Status, StepStatus
 from orchestrator.domain.transitions.absence import (
     AbsenceFinding,
+    MutationEvidence,
     absence,
     absence_method,
     has_remote_side,
     update_doubts,
 )
 from orchestrator.domain.transitions.conclusion import conclude
-from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.reconciliation import (
     gone_without_mutation,
     reconciled,

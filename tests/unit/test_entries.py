@@ -29,8 +29,8 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import IllegalMove, Status
+from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.conclusion import conclude
-from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.reconciliation import gone_without_mutation, reconciled
 from orchestrator.domain.transitions.surgery import surgery_ended
 from orchestrator.domain.transitions.transitions import checked, mark, never_applied, unchanged

@@ -20,7 +20,7 @@ from orchestrator.domain.events.events import (
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import NAMED, Lease
 from orchestrator.domain.target import Target
-from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.errors import Spooled, StoreUnavailable
 from tests.fakes.clock import START
 from tests.fakes.entries import OWNER, entry

@@ -23,6 +23,7 @@ from orchestrator.domain.record.record import Fault, HookResult, OperationRecord
 from orchestrator.domain.record.states import IllegalMove, Status
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import HookKind, Target, hook_of, hook_step_name
+from orchestrator.domain.transitions.conclusion import hook_begun, hook_ended
 from orchestrator.domain.transitions.hook_results import (
     HookOutcome,
     HookStart,
@@ -32,7 +33,6 @@ from orchestrator.domain.transitions.hook_results import (
     hook_fault,
     hook_skipped,
 )
-from orchestrator.domain.transitions.hook_transitions import hook_begun, hook_ended
 from orchestrator.domain.transitions.transitions import mark, unchanged
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry

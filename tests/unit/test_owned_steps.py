@@ -17,8 +17,8 @@ from orchestrator.domain.provider_state import PulledState, StateObject
 from orchestrator.domain.record.entry_facts import EntryFacts, EntryStamp
 from orchestrator.domain.record.objects import ObjectRef, Resources
 from orchestrator.domain.record.states import Status
+from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.conclusion import conclude
-from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.transitions import mark_with_parent
 from orchestrator.domain.values import replace
 from orchestrator.ports.engine import Apply, Program, Push

@@ -20,8 +20,8 @@ from orchestrator.domain.record.objects import ReleasedObject, Resources
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.states import Status, StepStatus
+from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.conclusion import conclude
-from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.transitions import observed
 from orchestrator.engine.messages import parse_line
 from orchestrator.engine.state import parse_state

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.blueprint.store_location import StoreLocation
+from orchestrator.domain.blueprint.blueprint import StoreLocation
 from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore

@@ -16,8 +16,8 @@ from orchestrator.domain.record.objects import Doubt, PlannedAction, Readback, R
 from orchestrator.domain.record.record import Command, Fault, OperationRecord, ProviderState
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.text import Json
+from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.doubts import StateObservation, settle_doubts
-from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.ownership import type_of
 from orchestrator.domain.transitions.surgery import managing_address, same_content, surgery_ended
 from orchestrator.domain.transitions.transitions import mark

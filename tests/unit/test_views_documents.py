@@ -10,10 +10,10 @@ from collections import Counter
 import pytest
 from pydantic import ValidationError
 
+from orchestrator.domain.documents.documents import StoreCheck, StoreCheckDocument
 from orchestrator.domain.documents.run import RunsDocument
 from orchestrator.domain.documents.schemas import DOCUMENTS
 from orchestrator.domain.documents.status import StatusDocument
-from orchestrator.domain.documents.store import StoreCheck, StoreCheckDocument
 from orchestrator.domain.record.run_record import NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.errors import EXIT_CODES, Refused

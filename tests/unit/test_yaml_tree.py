@@ -11,9 +11,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.blueprint.durations import seconds
 from orchestrator.domain.blueprint.inputs import to_yaml
 from orchestrator.domain.blueprint.yaml_tree import parse_document
+from orchestrator.domain.text import seconds
 from orchestrator.errors import Invalid
 
 json_values = st.recursive(

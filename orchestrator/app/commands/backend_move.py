@@ -42,7 +42,7 @@ from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import hook_of, step_of
 from orchestrator.domain.text import Json, count
-from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.surgery import same_content, surgery_ended
 from orchestrator.domain.transitions.transitions import mark
 from orchestrator.domain.values import replace

@@ -19,7 +19,7 @@ from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.plan_changes import diagnostics_of, plan_fault
 from orchestrator.app.steps.planned_step import CheckedPlan, check_plan, plan_step
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.documents.gate import DriftDocument, DriftedStep
+from orchestrator.domain.documents.plan import DriftDocument, DriftedStep
 from orchestrator.domain.plan.changes import PlanChanges, remaining_drift
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.values import replace

@@ -11,8 +11,7 @@ from typing import Literal, get_args
 
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment, DriftRule
-from orchestrator.domain.documents.gate import GateDocument, GateReason, StepDrift
-from orchestrator.domain.documents.plan import PlanDocument
+from orchestrator.domain.documents.plan import GateDocument, GateReason, PlanDocument, StepDrift
 from orchestrator.domain.documents.status import StatusDocument, StepState
 from orchestrator.domain.plan.changes import remaining_drift
 from orchestrator.domain.record.states import Condition, StepStatus

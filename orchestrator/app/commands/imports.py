@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from orchestrator.app.commands.apply import store_deployment
 from orchestrator.app.run.prepared_steps import current_module
 from orchestrator.app.run.request import AdoptRequest, ImportRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
-from orchestrator.app.run.stored_deployment import store_deployment
 from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.pipeline import StepPipeline

@@ -15,9 +15,8 @@ from orchestrator.app.inspection.read_context import (
     listed_targets,
     orphaned_targets,
 )
-from orchestrator.domain.blueprint.blueprint import BlueprintSummary
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary, StoreLocation
 from orchestrator.domain.blueprint.graph import Graph
-from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.documents.status import (
     OutputsDocument,
     StatusDocument,

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from orchestrator.app.commands.store_holder import StoreHolder, busy
 from orchestrator.domain.blueprint.inputs import KEY_BLOB
-from orchestrator.domain.documents.store import (
+from orchestrator.domain.documents.documents import (
     ExportedTarget,
     StoreCheck,
     StoreCheckDocument,

@@ -21,9 +21,9 @@ from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_facts import EntryFacts, RunFacts
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import EngineRef, OperationRecord
+from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.assessment import with_serial_of
 from orchestrator.domain.transitions.conclusion import conclude
-from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.transitions import mark_with_parent
 from orchestrator.errors import ApprovalMissing
 from orchestrator.ports.engine import CallSpec, Push

@@ -9,9 +9,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from orchestrator.app.inspection.read_context import check_owner
-from orchestrator.domain.blueprint.blueprint import Deployment, EngineRequirement
+from orchestrator.domain.blueprint.blueprint import Deployment, EngineRequirement, StoreLocation
 from orchestrator.domain.blueprint.graph import Graph
-from orchestrator.domain.blueprint.store_location import StoreLocation
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import deployment_blob

@@ -13,14 +13,13 @@ from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import READY, Liveness, Status
 from orchestrator.domain.target import HookKind, hook_step_name
-from orchestrator.domain.transitions.conclusion import conclude_command
-from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.absence import MutationEvidence
+from orchestrator.domain.transitions.conclusion import conclude_command, hook_ended, hook_reverted
 from orchestrator.domain.transitions.hook_results import (
     hook_fault,
     last_hook_result,
     module_outcome,
 )
-from orchestrator.domain.transitions.hook_transitions import hook_ended, hook_reverted
 from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, OrchestratorError
 from orchestrator.ports.engine import CallResult, CallSpec

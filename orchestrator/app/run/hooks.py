@@ -34,15 +34,19 @@ from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import HookKind, hook_step_name, shown_step
 from orchestrator.domain.text import Json
-from orchestrator.domain.transitions.conclusion import conclude_command
-from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.absence import MutationEvidence
+from orchestrator.domain.transitions.conclusion import (
+    conclude_command,
+    hook_begun,
+    hook_ended,
+    hook_reverted,
+)
 from orchestrator.domain.transitions.hook_results import (
     HookStart,
     hook_description,
     last_hook_result,
     module_outcome,
 )
-from orchestrator.domain.transitions.hook_transitions import hook_begun, hook_ended, hook_reverted
 from orchestrator.domain.values import replace
 from orchestrator.errors import (
     ApprovalMissing,

@@ -37,6 +37,7 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.transitions.absence import (
     ABSENCE_TIMEOUT,
     AbsenceFinding,
+    MutationEvidence,
     absence_findings,
     absence_method,
     describe_remaining,
@@ -45,7 +46,6 @@ from orchestrator.domain.transitions.absence import (
 )
 from orchestrator.domain.transitions.assessment import inventory
 from orchestrator.domain.transitions.conclusion import is_parent_destroy
-from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.values import replace
 from orchestrator.errors import OrchestratorError
 

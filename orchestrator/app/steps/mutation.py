@@ -34,8 +34,8 @@ from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import SURGERY, Fault, OperationRecord, Verification
 from orchestrator.domain.recovery.command_line import command_line, step_options
+from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.conclusion import conclude
-from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.surgery import surgery_ended
 from orchestrator.domain.values import replace
 from orchestrator.errors import EngineFailed, OrchestratorError, StoreUnavailable

@@ -53,7 +53,7 @@ from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import OperationRecord, Verification
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.transitions.faults import MutationEvidence, targeted_fault
+from orchestrator.domain.transitions.absence import MutationEvidence, targeted_fault
 from orchestrator.domain.transitions.reconciliation import gone_without_mutation
 from orchestrator.domain.transitions.transitions import (
     adopted_unapplied,

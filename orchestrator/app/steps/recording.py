@@ -25,8 +25,8 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.text import Json
+from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.assessment import inventory, not_deleted
-from orchestrator.domain.transitions.faults import MutationEvidence
 from orchestrator.domain.transitions.ownership import forgotten_refs
 from orchestrator.errors import Fenced, OrchestratorError, Spooled, StoreUnavailable
 

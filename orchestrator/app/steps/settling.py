@@ -23,7 +23,7 @@ from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Attempt, Check, Fault, OperationRecord, Verification
 from orchestrator.domain.record.states import Condition, Liveness, Status
 from orchestrator.domain.recovery.command_line import command_line, reconcile_command
-from orchestrator.domain.transitions.faults import MutationEvidence
+from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.transitions import restored
 from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, Refused, StateDamaged

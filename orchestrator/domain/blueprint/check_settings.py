@@ -3,7 +3,7 @@ The settings of the ``verify`` checks, read into values.
 
 All kinds take ``within`` (how long to keep trying; default: one try), ``interval`` (between tries;
 default: growing from 0.2 s to 2 s) and ``timeout`` (of one try; 10 s, for a command 60 s).
-Durations are those of `orchestrator.domain.blueprint.durations`.
+Durations are those of `orchestrator.domain.text`.
 
 - ``http``: ``url``, ``method`` (GET), ``status`` (200; a number or a list), ``contains``,
   ``headers``. Redirects are not followed: they are answers like any other.
@@ -23,8 +23,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from orchestrator.domain.blueprint.durations import seconds
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, seconds
 
 T = TypeVar("T")
 

@@ -12,20 +12,17 @@ from pydantic import BaseModel, Field, RootModel
 from orchestrator.domain.documents.documents import (
     EngineDocument,
     ErrorDocument,
-    GraphDocument,
-    ValidationDocument,
-)
-from orchestrator.domain.documents.gate import DriftDocument, GateDocument
-from orchestrator.domain.documents.plan import PlanDocument
-from orchestrator.domain.documents.recovery import RecoveryDocument
-from orchestrator.domain.documents.run import HistoryDocument, RunDocument, RunsDocument
-from orchestrator.domain.documents.status import OutputsDocument, StatusDocument, StatusListDocument
-from orchestrator.domain.documents.store import (
     ExportedTarget,
+    GraphDocument,
     StoreCheckDocument,
     StoreCopyDocument,
     StorePruneDocument,
+    ValidationDocument,
 )
+from orchestrator.domain.documents.plan import DriftDocument, GateDocument, PlanDocument
+from orchestrator.domain.documents.recovery import RecoveryDocument
+from orchestrator.domain.documents.run import HistoryDocument, RunDocument, RunsDocument
+from orchestrator.domain.documents.status import OutputsDocument, StatusDocument, StatusListDocument
 from orchestrator.domain.events.events import (
     CheckEvent,
     EngineDiagnostic,

@@ -14,6 +14,7 @@ from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, Resources, SettledDoubt
 from orchestrator.domain.record.record import Attempt, Fault, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.transitions.absence import MutationEvidence, engine_fault, unapplied_fault
 from orchestrator.domain.transitions.assessment import assess, inventory, tainted, with_serial_of
 from orchestrator.domain.transitions.doubts import (
     StateObservation,
@@ -21,7 +22,6 @@ from orchestrator.domain.transitions.doubts import (
     settle_doubts,
     vanished_doubts,
 )
-from orchestrator.domain.transitions.faults import MutationEvidence, engine_fault, unapplied_fault
 from orchestrator.domain.transitions.ownership import (
     imported_addresses,
     released_object,

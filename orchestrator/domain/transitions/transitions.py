@@ -32,9 +32,12 @@ from orchestrator.domain.record.record import (
     Verification,
 )
 from orchestrator.domain.record.states import Status, Trigger, advance
-from orchestrator.domain.transitions.absence import unconfirmed_objects
+from orchestrator.domain.transitions.absence import (
+    check_fault,
+    unapplied_fault,
+    unconfirmed_objects,
+)
 from orchestrator.domain.transitions.assessment import inventory, outputs_of_state, tainted
-from orchestrator.domain.transitions.faults import check_fault, unapplied_fault
 from orchestrator.domain.transitions.ownership import with_released
 
 #: How the absence of what went with its parent is established.
