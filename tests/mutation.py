@@ -41,8 +41,9 @@ TESTS = ("tests/unit", "tests/golden")
 #: Variables by which a fork of `tests.server` learns which place to break, as FILE:NUMBER, or into
 #: which file to write the functions that it runs.
 BREAK, SEEN = "MUTATION_BREAK", "MUTATION_SEEN"
-#: Seconds after which a mutant that made something endless counts as noticed.
-ENDLESS = 60
+#: How many times longer than without a change the tests may take, and some seconds more, before a
+#: mutant that made something endless counts as noticed.
+ENDLESS = 20
 
 SWAPPED: dict[type[ast.AST], type[Any]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE,
@@ -189,15 +190,15 @@ class Runner:
             function, code = place
             key = (function.__code__.co_filename, function.__code__.co_firstlineno)
             by_time = sorted(run_by.get(key, ()), key=lambda each: each[0])
-            tests = [item for _, item in by_time[: self._most]]
-            if not tests:
-                result = "untested"
-            elif _survives(changed, function, code, tests):
-                result = "survives"
-            else:
-                result = "noticed"
+            tests = by_time[: self._most]
+            began = time.monotonic()
+            result = _outcome(changed, function, code, tests) if tests else "untested"
             self.results[result] += 1
-            print(f"{result}  {changed}  ({len(tests)} of {len(by_time)} tests)", flush=True)
+            print(
+                f"{result}  {changed}  ({len(tests)} of {len(by_time)} tests, "
+                f"{time.monotonic() - began:.1f} s)",
+                flush=True,
+            )
             if self.results.total() >= self._places:
                 break
         return True
@@ -267,27 +268,33 @@ def watched(environ: Mapping[str, str], call: Callable[[], int]) -> int:
             written.writelines(f"{name} {line}\n" for name, line in seen.copy())
 
 
-def _survives(
-    changed: Mutant, function: FunctionType, code: CodeType, tests: Sequence[pytest.Item]
-) -> bool:
+def _outcome(
+    changed: Mutant,
+    function: FunctionType,
+    code: CodeType,
+    tests: Sequence[tuple[float, pytest.Item]],
+) -> str:
+    """
+    Whether one of the tests fails, or they do not end, with the change; each has its usual time.
+    """
     child = os.fork()
     if child == 0:
         os.setsid()
         with suppress(BaseException):
             function.__code__ = code
             os.environ[BREAK] = changed.place
-            if not any(_fails(item) for item in tests):
+            if not any(_fails(item) for _, item in tests):
                 os._exit(0)
         os._exit(1)
-    end = time.monotonic() + ENDLESS
+    end = time.monotonic() + ENDLESS * (3 + sum(usual for usual, _ in tests))
     while time.monotonic() < end:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            return status == 0
+            return "survives" if status == 0 else "noticed"
         time.sleep(0.01)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return False
+    return "endless"
 
 
 def main() -> int:
