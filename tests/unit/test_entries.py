@@ -29,7 +29,7 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import IllegalMove, Status
-from orchestrator.domain.transitions.absence import MutationEvidence
+from orchestrator.domain.transitions.absence import MutationEvidence, targeted_fault
 from orchestrator.domain.transitions.conclusion import conclude
 from orchestrator.domain.transitions.reconciliation import gone_without_mutation, reconciled
 from orchestrator.domain.transitions.surgery import surgery_ended
@@ -470,6 +470,21 @@ def test_a_targeted_apply_that_leaves_something_is_not_ok(checks: Verification) 
     found = conclude(first, None, evidence, STAMP, verification=checks, undone=left)
     assert found.error is not None
     assert (found.status, found.error.code) == (Status.ERROR, "targeted")
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        ([], "left undone changed outputs"),
+        (["create s.b", "delete s.c", "create s.d"], "left undone s.b, s.c, s.d"),
+        (["create s.b", "delete s.c", "create s.d", "create s.e"], "s.b, s.c, s.d and 1 more"),
+    ],
+)
+def test_a_targeted_apply_names_what_it_left(left: list[str], said: str) -> None:
+    """
+    The first three, and how many more.
+    """
+    assert targeted_fault(planned(*left)).summary.endswith(said)
 
 
 def test_reconcile_never_loses_sight_of_what_left_the_state() -> None:

@@ -118,6 +118,24 @@ def test_tags_are_required_of_what_can_have_some(
     assert broken(policy, planned("delete", after=after, unknown=unknown)) == []
 
 
+@pytest.mark.parametrize(
+    ("after", "unknown", "message"),
+    [
+        ({}, {"tags": True}, "has tags that only the apply makes known, and needs owner"),
+        ({"tags": {"x": "1"}}, {"labels": True}, "has no tag owner"),
+    ],
+)
+def test_unknown_tags_are_told_from_missing_ones(after: Any, unknown: Any, message: str) -> None:
+    """
+    Of the former a plan after the next apply may tell more.
+    """
+    item = planned("create", after=after, unknown=unknown)
+    policy = Policy(required_tags=("owner",))
+    (found,) = violations(policy, "db", (item,), regions={}, destroyed=0)
+
+    assert found.message == message
+
+
 def test_regions_of_objects_and_of_providers() -> None:
     """
     Of both, and of providers only where something changes.

@@ -531,25 +531,33 @@ def test_what_was_found_is_taken_over_in_one_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "inputs", "identity"),
+    ("address", "inputs", "identity", "data"),
     [
-        ("aws_s3_bucket.this", ("size", "bucket"), '{aws_s3_bucket.this: "${inputs.bucket}"}'),
-        ('aws_eip.a["x"]', ("name",), '{aws_eip.a: "${each.key}"}'),
-        ('module.m["a"].aws_eip.a', ("size",), """{'module.m["a"].aws_eip.a': "ID"}"""),
+        (
+            "aws_s3_bucket.this",
+            ("size", "bucket"),
+            '{aws_s3_bucket.this: "${inputs.bucket}"}',
+            "aws_s3_buckets",
+        ),
+        ('aws_eip.a["x"]', ("name",), '{aws_eip.a: "${each.key}"}', "aws_eips"),
+        ("aws_iam_policy.p", (), '{aws_iam_policy.p: "ID"}', "aws_iam_policies"),
+        ('module.m["a"].aws_eip.a', ("size",), """{'module.m["a"].aws_eip.a': "ID"}""", "aws_eips"),
     ],
 )
 def test_lines_that_would_have_the_provider_asked_are_yaml_of_a_step(
-    address: str, inputs: tuple[str, ...], identity: str
+    address: str, inputs: tuple[str, ...], identity: str, data: str
 ) -> None:
     """
-    What is offered to be added to a step reads as the mapping that a step takes.
+    What is offered to be added to a step reads as the mapping that a step takes, with the name that
+    the provider's list of that type is likely to have.
     """
     lines = declaration(step({}, {}), parse_address(address), inputs)
     read = yaml.safe_load("\n".join(lines))
 
     assert lines[0].endswith(f"\nidentity: {identity}")
     assert set(read) == {"identity", "search"}
-    assert set(read["search"][parse_address(address).resource]) == {"data", "arguments", "ids"}
+    search = read["search"][parse_address(address).resource]
+    assert (set(search), search["data"]) == ({"data", "arguments", "ids"}, data)
 
 
 def test_no_lines_are_offered_to_a_step_that_has_them() -> None:

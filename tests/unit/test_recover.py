@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import force_setattr
 
+from orchestrator.app.commands.history import newest_runs
 from orchestrator.app.commands.recover import recover
 from orchestrator.app.commands.status import check_expectation, status_of
 from orchestrator.app.inspection.earlier_runs import READ
@@ -753,3 +754,21 @@ def test_a_run_whose_record_is_damaged_hides_nothing(desk: Desk) -> None:
     desk.store.put_blob(f"runs/{THIRD}/run.json", b"damaged")
     error(desk)
     assert row(desk).status is StepStatus.ERROR
+
+
+def test_runs_are_listed_of_what_is_asked_for_newest_first(desk: Desk) -> None:
+    """
+    Of a blueprint, an environment, or all; no more than asked for.
+    """
+    for run_id, environment in ((FIRST, "prod"), (SECOND, "dev"), (THIRD, "prod")):
+        desk.reader.files.write_run(ran(desk, run_id, ended(), environment=environment))
+
+    def listed(blueprint: str | None, environment: str | None, limit: int = 9) -> list[str]:
+        found = newest_runs([desk.reader], blueprint, environment, limit).runs
+        return [item.run_id for item in found]
+
+    assert listed(None, None) == [THIRD, SECOND, FIRST]
+    assert listed("web", "prod") == [THIRD, FIRST]
+    assert listed("web", "dev") == [SECOND]
+    assert listed("web", None, limit=2) == [THIRD, SECOND]
+    assert listed("other", None) == []

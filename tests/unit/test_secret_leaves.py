@@ -74,10 +74,13 @@ def test_only_an_apply_that_saw_all_secrets_makes_an_output_plain_again() -> Non
     """
     Evidence that is taken down by a run which knows no secrets leaves sensitive what was.
     """
-    before = entry(masked_outputs={"all": without_leaves(VALUE, {LEAF})})
-    seen = state(outputs={"all": VALUE})
+    masked = {"all": without_leaves(VALUE, {LEAF})}
+    before = entry(outputs={"n": 1}, masked_outputs=masked)
+    seen = state(outputs={"all": VALUE, "n": 1})
+    found = outputs_of_state(before, "r", seen, STAMP)
 
-    assert outputs_of_state(before, "r", seen, STAMP)["sensitive_outputs"] == ("all",)
+    assert (found["sensitive_outputs"], found["outputs"]) == (("all",), {"n": 1})
     assert outputs_of_state(before, "r", seen, STAMP, secrets_known=True)["outputs"] == {
-        "all": VALUE
+        "all": VALUE,
+        "n": 1,
     }

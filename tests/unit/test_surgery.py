@@ -197,6 +197,26 @@ def test_what_the_record_knows_as_its_own_is_imported_back() -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("import", "a person imported it; nothing proves"),
+        ("exec", "an engine command of a person took it in; nothing proves"),
+        ("apply", "an import block of the module took it in; nothing proves"),
+    ],
+)
+def test_what_took_an_object_in_is_told(command: Command, why: str) -> None:
+    """
+    Nobody asked the provider about it: the command is all that is known.
+    """
+    planned = () if command == "exec" else IMPORT
+
+    done = operate(failed(), state(["s.a 1", "s.lost 2"]), command=command, planned=planned)
+
+    (adopted,) = done.adopted
+    assert adopted.why.startswith(why)
+
+
+@pytest.mark.parametrize(
     ("doubt_id", "after", "code"),
     [
         ("7", ["s.a 1", "s.lost 2"], "other_object"),
