@@ -2,7 +2,7 @@
 What each operation of a store costs, and what runs ask of one: requests to an object store, and
 milliseconds on loopback.
 
-    python -m benchmarks.stores [--rounds N] [--steps N] [--wide N]
+    python -m benchmarks.stores [--rounds N] [--steps N] [--wide N] [--machines N --seconds N]
 
 SQLite, PostgreSQL (where it is installed) and S3 (moto). What requests cost is the same on the real
 one, what they take is not.
@@ -20,7 +20,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -157,6 +159,78 @@ def print_status_of_many(directory: Path, steps: int) -> None:
     )
 
 
+_SHOP = """
+version: 1
+name: {name}
+operations: {{url: "s3://acme/machines?use_path_style=true"}}
+backend: {{type: local, config: {{path: "{states}/{name}.tfstate"}}}}
+steps:
+  a: {{module: ../modules/m, inputs: {{name: "{value}"}}}}
+"""
+_MODULE = 'variable "name" {}\nresource "terraform_data" "this" { input = var.name }\n'
+
+
+def print_machines(directory: Path, machines: int, seconds: float) -> None:
+    """
+    What so many machines (processes, each with a state directory of its own) do in that time with
+    one bucket, with a blueprint each and with one for all of them: every apply makes a change. An
+    error where an entry is lost, doubled or out of order.
+    """
+    rows = []
+    for what, names in (
+        ("a blueprint each", [f"shop{number}" for number in range(machines)]),
+        ("one for all", ["shop"] * machines),
+    ):
+        with s3_server() as server:
+            server.make_bucket("acme")
+            place = directory / names[0]
+            environ = {**os.environ, **server.environ, "AWS_REGION": "eu-west-1"}
+            environ["AWS_ENDPOINT_URL_S3"] = server.endpoint
+            work = partial(_apply_for, place, environ, seconds)
+            with ThreadPoolExecutor(machines) as pool:
+                codes = sum(pool.map(work, range(machines), names), Counter())
+            bucket = open_bucket("s3://acme/machines", server.config, server.environ)
+            store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+            histories = [store.history(Target(name, "default", "a")) for name in {*names}]
+        entries = sum(map(len, histories))
+        in_order = all(
+            [record.sequence for record in entries] == [*range(len(entries), 0, -1)]
+            for entries in histories
+        )
+        if not in_order or entries != 2 * codes[0] or codes.keys() - {0, 20}:
+            raise SystemExit(f"{what}: {entries} entries after {dict(codes)} (exit code: applies)")
+        rows.append((what, str(codes[0]), str(codes[20]), str(entries)))
+    table((f"{machines} machines, {seconds:.0f} s", "applies", "told busy", "entries"), rows)
+
+
+def _apply_for(
+    directory: Path, environ: dict[str, str], seconds: float, number: int, name: str
+) -> Counter[int]:
+    """
+    Apply one change after the other on one machine: how many ended with which exit code.
+    """
+    root = directory / f"machine{number}"
+    for part in ("blueprints", "modules/m"):
+        (root / part).mkdir(parents=True)
+    (root / "modules/m/main.tf").write_text(_MODULE)
+    (root / "orchestrator.yaml").write_text("project: acme\n")
+    codes: Counter[int] = Counter()
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        value = f"{number}-{codes.total()}"
+        text = _SHOP.format(name=name, value=value, states=directory / "states")
+        (root / "blueprints/shop.yaml").write_text(text)
+        command = [sys.executable, "-m", "orchestrator", "-C", str(root)]
+        done = subprocess.run(
+            [*command, "apply", "blueprints/shop.yaml", "--yes"],
+            env=environ,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        codes[done.returncode] += 1
+    return codes
+
+
 def _told(counts: Counter[str]) -> str:
     return f"{counts.total()}: " + ", ".join(f"{n} {call}" for call, n in sorted(counts.items()))
 
@@ -169,6 +243,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--wide", type=int, default=1000, help="steps of the widest status")
+    parser.add_argument("--machines", type=int, default=8, help="that work at once")
+    parser.add_argument("--seconds", type=float, default=120, help="for which they work")
     options = parser.parse_args()
     times: dict[str, dict[str, float]] = {}
     requests: dict[str, str] = {}
@@ -203,6 +279,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="orchestrator-bench-") as place:
         print_requests_of_runs(Path(place))
         print_status_of_many(Path(place), options.wide)
+        print_machines(Path(place), options.machines, options.seconds)
 
 
 if __name__ == "__main__":
