@@ -41,6 +41,7 @@ def client_options(
     if flag(settings.get("insecure")):
         options["allow_invalid_certificates"] = True
     if proxy := proxies(settings).get("http" if options["allow_http"] else "https"):
+        check_address(proxy, "proxy")
         options["proxy_url"] = proxy
         options["proxy_excludes"] = str(settings.get("no_proxy") or "")
     return options
@@ -80,6 +81,16 @@ def proxies(settings: Mapping[str, Any]) -> dict[str, str]:
     """
     named = {scheme: settings.get(f"{scheme}_proxy") for scheme in ("http", "https")}
     return {scheme: str(url) for scheme, url in named.items() if url}
+
+
+def check_address(address: str, what: str) -> None:
+    """
+    ValueError for what no client can ask: the library would end in a panic.
+    """
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.hostname or " " in parts.netloc:
+        raise ValueError(f"{what} {address}: no address, which is http://HOST or https://HOST")
+    _ = parts.port  # it raises where that is no number
 
 
 def certificates(settings: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:

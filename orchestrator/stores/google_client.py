@@ -160,9 +160,11 @@ def _customer_key(named: str) -> dict[str, str]:
 
 def _credentials(text: str) -> dict[str, Any]:
     try:
-        credentials: dict[str, Any] = json.loads(text)
+        credentials = json.loads(text)
     except ValueError as exc:
         raise Invalid([Problem("operations in gcs: credentials: neither a file nor JSON")]) from exc
+    if not isinstance(credentials, dict):
+        raise Invalid([Problem("operations in gcs: credentials: JSON, but no key")])
     return credentials
 
 

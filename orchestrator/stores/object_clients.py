@@ -7,6 +7,7 @@ Credentials that expire are renewed by the client that they come from.
 
 from __future__ import annotations
 
+import re
 import time
 import urllib.error
 import urllib.request
@@ -22,16 +23,15 @@ from msgspec import Struct
 from orchestrator.domain.text import Json
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.azure_client import azure_client
-from orchestrator.stores.client_settings import TIMEOUT, opener
+from orchestrator.stores.client_settings import TIMEOUT, check_address, opener
 from orchestrator.stores.google_client import ClientWithKey, google_client
 from orchestrator.stores.s3_client import endpoint_of, s3_client
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-#: Schemes of ``operations.url`` and the Terraform backend that each belongs to.
-BACKENDS = {"s3": "s3", "gs": "gcs", "gcs": "gcs", "az": "azurerm", "azurerm": "azurerm"}
-_CLIENTS = {"s3": s3_client, "gcs": google_client, "azurerm": azure_client}
+#: What makes a client, by the scheme of ``operations.url``.
+_CLIENTS = {"s3": s3_client, "gs": google_client, "az": azure_client}
 
 
 class Bucket(Struct, frozen=True):
@@ -53,7 +53,7 @@ def open_bucket(url: str, config: Mapping[str, Json], environ: Mapping[str, str]
     StoreUnavailable where the extra ``objects`` is not installed; Invalid where a setting is wrong.
     """
     try:
-        import obstore  # noqa: F401
+        from obstore.exceptions import BaseError
     except ImportError as exc:
         raise StoreUnavailable(
             "operations in an object store need the extra `objects`",
@@ -63,19 +63,23 @@ def open_bucket(url: str, config: Mapping[str, Json], environ: Mapping[str, str]
     bare = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
     settings = {**config, **dict(parse_qsl(parts.query, keep_blank_values=True))}
     prefix = parts.path.strip("/") or None
-    make_client = _CLIENTS[BACKENDS[parts.scheme]]
-    client, endpoint = make_client(parts.netloc, prefix, settings, environ)
-    apart = _told_apart_by(BACKENDS[parts.scheme], settings)
+    try:
+        client, endpoint = _CLIENTS[parts.scheme](parts.netloc, prefix, settings, environ)
+        check_address(endpoint, "endpoint")
+    except (ValueError, BaseError) as exc:
+        why = re.sub(r"^Generic .*? error: ", "", str(exc)).splitlines()[0][:300]
+        raise Invalid([Problem(f"operations in {bare}: {why}")]) from exc
+    apart = _told_apart_by(parts.scheme, settings)
     bare += f"?{urlencode(apart, safe=':/')}" if apart else ""
     return Bucket(client, bare, ServerClock(endpoint, partial(opener, endpoint, settings, environ)))
 
 
-def _told_apart_by(backend: str, settings: Mapping[str, Any]) -> dict[str, str]:
+def _told_apart_by(scheme: str, settings: Mapping[str, Any]) -> dict[str, str]:
     """
     What tells a bucket from another one of its name: its account, or a server of one's own.
     """
-    match backend:
-        case "azurerm":
+    match scheme:
+        case "az":
             return {"account": str(settings.get("storage_account_name") or settings["account"])}
         case "s3":
             named = {"endpoint": endpoint_of("s3", settings, {})}

@@ -15,7 +15,7 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
-from orchestrator.errors import StoreUnavailable
+from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.schema import migrations, queries
 from orchestrator.stores.stored_entries import check_chain, fenced_error, read_entry, read_model
 
@@ -67,9 +67,12 @@ class PostgresStore:
 
     @property
     def url(self) -> str:
-        from psycopg import conninfo
+        from psycopg import ProgrammingError, conninfo
 
-        parameters = conninfo.conninfo_to_dict(self._conninfo)
+        try:
+            parameters = conninfo.conninfo_to_dict(self._conninfo)
+        except ProgrammingError as exc:  # it may hold a password: only what is wrong is told
+            raise Invalid([Problem(f"operations in PostgreSQL: {str(exc).strip()}")]) from exc
         for part, variable in _VARIABLES.items():
             parameters.setdefault(part, os.environ.get(variable))
         host, port, name = (parameters.get(part) or "" for part in ("host", "port", "dbname"))

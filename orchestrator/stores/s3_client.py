@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from orchestrator.errors import StoreUnavailable
+from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.client_settings import (
     certificates,
     client_options,
@@ -143,6 +143,8 @@ def renewed_aws_credentials(
     roles = [roles] if isinstance(roles, Mapping) else roles
     if not roles and settings.get("role_arn"):
         roles = [{name: settings.get(old) for name, old in _ROLE_BESIDE.items()}]
+    if any(not isinstance(role, Mapping) or not role.get("role_arn") for role in roles):
+        raise Invalid([Problem("operations in s3: assume_role: a role without role_arn")])
     identity = settings.get("assume_role_with_web_identity")
     profile = settings.get("profile") or environ.get("AWS_PROFILE")
     static = static_aws_keys(settings, environ)
@@ -288,7 +290,7 @@ def _assume_role(role: Mapping[str, Any], environ: Mapping[str, str]) -> dict[st
     arguments = {ours: role[name] for name, ours in names.items() if role.get(name)}
     if role.get("policy_arns"):
         arguments["PolicyArns"] = [{"arn": arn} for arn in role["policy_arns"]]
-    if role.get("tags"):
+    if isinstance(role.get("tags"), Mapping):
         arguments["Tags"] = [{"Key": key, "Value": value} for key, value in role["tags"].items()]
     if role.get("duration"):
         arguments["DurationSeconds"] = sum(

@@ -93,7 +93,10 @@ def sqlite_file(url: str | None, project_dir: Path, environ: Mapping[str, str]) 
 
 
 def _shown(url: str) -> str:
-    return re.sub(r"//[^/@]*@", "//", url)
+    """
+    A URL without what may be secret in it.
+    """
+    return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
 
 
 # Whether records lie where everybody who shares the provider states finds them.

@@ -483,6 +483,9 @@ def test_a_certificate_that_cannot_be_read_is_told(clouds: Clouds, tmp_path: Pat
     assert clouds.asked == []
 
 
+KEYS = {"access_key": "k", "secret_key": "s"}
+
+
 @pytest.mark.parametrize(
     ("url", "config", "said"),
     [
@@ -501,6 +504,20 @@ def test_a_certificate_that_cannot_be_read_is_told(clouds: Clouds, tmp_path: Pat
         ("s3://c/x", {"shared_config_files": ["a", "b"]}, "more than one of shared_config_files"),
         ("gs://c/x", {"encryption_key": "a2V5"}, "encryption_key: not 32 bytes"),
         ("gs://c/x", {"credentials": "/nowhere"}, "neither a file nor JSON"),
+        ("gs://c/x", {"credentials": "[]"}, "JSON, but no key"),
+        ("gs://c/x", {"credentials": '{"type": "service_account"}'}, "missing field"),
+        ("gs://c/x", {"storage_custom_endpoint": "::/"}, "no address"),
+        ("az://c/x", {**AZURE, "access_key": "%%%"}, "Invalid Access Key"),
+        ("az://c/x", {**AZURE, "sas_token": "nonsense"}, "Missing component in SAS"),
+        ("az://c/x", {**AZURE, "endpoint": "::"}, "Unable parse source url"),
+        ("s3://c/../x", KEYS, "illegal character sequence"),
+        ("s3://c/x", {**KEYS, "endpoint": "localhost:9000"}, "no address"),
+        ("s3://c/x", {**KEYS, "endpoint": "not a url"}, "no address"),
+        ("s3://c/x?endpoint=http://h:port", KEYS, "Port could not be cast"),
+        ("s3://c/x", {**KEYS, "sse_customer_key": "short"}, "Invalid encryption header"),
+        ("s3://c/x", {**KEYS, "https_proxy": "::"}, "proxy ::: no address"),
+        ("s3://c/x", {**KEYS, "custom_ca_bundle": __file__}, "No certificates found"),
+        ("s3://c/x", {**KEYS, "assume_role": [{}]}, "a role without role_arn"),
         ("s3://c/x", {"custom_ca_bundle": "/nowhere"}, "/nowhere: No such file"),
         ("az://c/x", {**AZURE, "client_secret_file_path": "/nowhere"}, "/nowhere: No such file"),
     ],

@@ -19,6 +19,26 @@ def open_store(url: str | None, *, root: Path) -> OperationStore:
 
 
 @pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("postgres://me:s3cret@h/db?nonsense=1", "nonsense"),
+        ("postgres://me:s3cret@%zz/db", "percent-encoded"),
+        ("gcs://b/x?access_token=s3cret", "unknown kind 'gcs'"),
+        ("sqlite://me:s3cret@h/x?password=s3cret", "not a SQLite path"),
+        ("s3://b/../x?secret_key=s3cret", "illegal character"),
+    ],
+)
+def test_a_wrong_url_is_told_without_its_secrets(url: str, what: str) -> None:
+    """
+    What is wrong with it is said, and what may be secret in it is not.
+    """
+    with pytest.raises(Invalid, match=what) as raised:
+        _ = open_store(url, root=Path("/project")).url
+
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
     ("url", "path"),
     [
         ("sqlite:///data/ops.db", "/data/ops.db"),
