@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from msgspec import Struct
 
 from orchestrator.domain.text import Json
-from orchestrator.errors import StoreUnavailable
+from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.azure_client import azure_client
 from orchestrator.stores.client_settings import TIMEOUT, check_address, opener
 from orchestrator.stores.google_client import ClientWithKey, google_client
