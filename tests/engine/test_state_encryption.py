@@ -262,6 +262,27 @@ def test_steps_that_are_planned_together_are_written_anew_one_by_one(tmp_path: P
     assert project.stored["serial"] == serial
 
 
+def test_what_depends_on_a_state_that_is_only_written_anew_is_planned(tmp_path: Path) -> None:
+    """
+    No output of it changes: nothing of its dependents waits for it, or may be another way then.
+    """
+    project = Encrypted(tmp_path)
+    project.by_environment()
+    project.environ["TF_ENCRYPTION"] = 'method "unencrypted" "none" {}'
+    project.write("blueprints/b.yaml", PLAIN + "  t: {module: ../modules/m, needs: [s]}\n")
+    project.ok("apply", "b", "--yes")
+    project.environ["TF_ENCRYPTION"] = ""
+
+    rows = project.ok("plan", "b", "--json").rows
+
+    assert {step: row["status"] for step, row in rows.items()} == {"s": "planned", "t": "planned"}
+    for row in rows.values():
+        assert (
+            row["reason"]
+            == "its provider state is to be encrypted in another way: it is written anew"
+        )
+
+
 def test_a_state_that_could_not_be_saved_is_pushed_although_it_is_encrypted(
     project: Encrypted,
 ) -> None:

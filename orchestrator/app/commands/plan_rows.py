@@ -161,10 +161,13 @@ class PlanRows:
 
     def _moves(self, step: str) -> bool:
         """
-        Whether an apply may change the step, as far as this plan can tell.
+        Whether an apply may change what others read of the step, as far as this plan can tell: not
+        where its provider state is only written anew.
         """
         row = self.rows.get(step)
-        return row is not None and row.status != "unchanged"
+        if row is None or row.status == "unchanged":
+            return False
+        return row.status != "planned" or bool(row.actions or row.outputs)
 
 
 def _is_unread(exc: OrchestratorError) -> bool:
