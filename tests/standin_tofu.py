@@ -175,10 +175,15 @@ class Tofu:
 
     def backend(self) -> dict[str, str]:
         """
-        The settings of the local backend, as the generated override has them.
+        The settings of the local backend: those that `init` is given, or has noted, else as the
+        configuration has them.
         """
-        texts = [file.read_text() for file in Path().glob("*override.tf")]
-        found = re.search(r'backend "local" \{\s*path\s*=\s*(".*")', "".join(texts))
+        given, note = self.option("backend-config"), Path(".terraform/terraform.tfstate")
+        if given is None and note.exists():
+            noted: dict[str, str] = json.loads(note.read_text())["backend"]["config"]
+            return noted
+        text = Path(given).read_text() if given else self.text
+        found = re.search(r'path\s*=\s*(".*")', text)
         return {"path": json.loads(found[1]) if found else "terraform.tfstate"}
 
     def decrypted(self, raw: bytes, keys: list[str]) -> Any:
