@@ -4,9 +4,9 @@ A program in OpenTofu's place: what OpenTofu 1.12.6 was recorded to do, for mach
 It knows resources of type ``thing_object``, whose real objects are files ``ADDRESS.ID`` in the
 directory that ``TOFU_OBJECTS`` names, and ``terraform_data``, which lives in provider state only;
 each call is a line of JSON in the file ``TOFU_CALLS``. Files named for a fault, beside the objects,
-arm it: ``hold``, ``refuse``, ``unsaved``, ``keyless``. It needs the
-variables on which module sources and encryption depend, as OpenTofu does; it keeps encrypted states
-by a mark of the passphrase. ``test_standin_tofu`` holds it against the recordings.
+arm it: ``hold``, ``refuse``, ``unsaved``, ``keyless``, and those that planning and asking know. It
+needs the variables on which module sources and encryption depend, as OpenTofu does; it keeps
+encrypted states by a mark of the passphrase. ``test_standin_tofu`` holds it against the recordings.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import sys
 import time
 import uuid
@@ -36,6 +37,12 @@ WRONG_KEY = (
 )
 NO_KEY = "Unable to fetch encryption key data: the service is unavailable"
 CLEAR = "encountered unencrypted payload without unencrypted method configured"
+QUESTION = """
+Do you want to perform these actions?
+  OpenTofu will perform the actions described above.
+  Only 'yes' will be accepted to approve.
+
+  Enter a value: """
 #: An address, what is done to it, and the id of its object, "" where it is to be made.
 Deed = tuple[str, str, str]
 ACCEPT_VARIABLES = {
@@ -75,7 +82,7 @@ class Tofu:
         self.arguments = [word for word in words[size:] if not word.startswith("-")]
         self.json = "-json" in self.options or bool(self.option("json-into"))
         into = self.option("json-into")
-        self.out = open(into, "a") if into else sys.stdout  # noqa: SIM115, PTH123
+        self.out = open(into, "w") if into else sys.stdout  # noqa: SIM115, PTH123
         self.text = "".join(path.read_text() for path in sorted(Path().glob("*.tf")))
         self.variables: dict[str, Any] = {
             name.removeprefix("TF_VAR_"): value
@@ -111,7 +118,7 @@ class Tofu:
         if self.json:
             said = {"severity": "error", "summary": summary, "detail": detail, "address": address}
             self.say("diagnostic", f"Error: {summary}", diagnostic=said)
-        else:
+        if not self.json or self.option("json-into"):
             print(f"╷\n│ Error: {summary}\n│ \n│ {detail}\n╵", file=sys.stderr)
         sys.exit(1)
 
@@ -265,6 +272,12 @@ class Tofu:
         """
         The state refreshed, what is to be done to which resource, and what the refresh lost.
         """
+        if self.armed("locked"):
+            self.locked(
+                "resource temporarily unavailable\nLock Info:\n  ID:        0-1\n  Who:       she"
+            )
+        if self.armed("unplannable"):
+            self.fail("Invalid value for input variable", "it is too long")
         known = {address_of(item): id_of(item) for item in state["resources"]}
         lost = [address for address, id_ in known.items() if not self.is_alive(address, id_)]
         kept = [item for item in state["resources"] if address_of(item) not in lost]
@@ -290,6 +303,8 @@ class Tofu:
         for name in lost:
             change = {"resource": self.resource(name), "action": "delete"}
             self.say("resource_drift", f"{name}: drift", change=change)
+        if self.armed("novel"):
+            self.say("planned_novelty", "a record of a type that nobody knows")
         for name, action, id_ in deeds:
             change = {"resource": self.resource(name), "action": action}
             change |= {"importing": {"id": id_}} if action == "import" else {}
@@ -304,7 +319,8 @@ class Tofu:
 
     def summarise(self, operation: str, deeds: list[Deed]) -> None:
         done = [action for _, action, _ in deeds]
-        changes = {"add": done.count("create"), "remove": done.count("delete"), "change": 0}
+        add = done.count("create") + self.armed("miscounted")
+        changes = {"add": add, "remove": done.count("delete"), "change": 0}
         more = {"import": done.count("import"), "forget": 0, "operation": operation}
         self.say("change_summary", "Plan", changes=changes | more)
 
@@ -368,14 +384,15 @@ class Tofu:
                 with zipfile.ZipFile(out, "w") as archive:
                     archive.writestr("tfstate", json.dumps(refreshed))
                     archive.writestr("tfstate-prev", json.dumps(prior))
-                    archive.writestr("deeds", json.dumps([deeds, self.options]))
+                    plan = [deeds, self.options, self.variables]
+                    archive.writestr("deeds", json.dumps(plan))
         return 2 if (deeds or changed) and "-detailed-exitcode" in self.options else 0
 
     def planned_in(self, file: Path) -> tuple[Any, list[Deed]]:
         if zipfile.is_zipfile(file):
             with zipfile.ZipFile(file) as archive:
                 after = json.loads(archive.read("tfstate"))
-                deeds, self.options = json.loads(archive.read("deeds"))
+                deeds, self.options, self.variables = json.loads(archive.read("deeds"))
             return after, deeds
         packed, _, options = file.read_text().partition("[")
         content = json.loads(base64.b64decode(packed))
@@ -394,16 +411,33 @@ class Tofu:
         refreshed, deeds, lost = self.planned(state)
         changed = "-destroy" not in self.options and self.outputs() != state["outputs"]
         self.show_plan(deeds, lost, changed)
-        if "-auto-approve" not in self.options:
-            print("Do you want to perform these actions?\n\n  Enter a value: ", end="", flush=True)
+        asks = (deeds or changed) and "-auto-approve" not in self.options
+        if asks and not self.armed("unasked"):
+            self.ask()
+        self.carry_out(refreshed, deeds)
+        return 0
+
+    def ask(self) -> None:
+        """
+        Go on where the answer is yes. It asks otherwise than OpenTofu where a fault is armed.
+        """
+        if self.armed("mute"):
+            os.close(1)
+        elif self.armed("in-other-words"):
+            print("Shall I? (yes/no) ", end="", flush=True)
+        else:
+            print(QUESTION, end="", flush=True)
+        if self.armed("dead-at-question"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        for _ in range(2 if self.armed("asks-twice") else 1):
             answer = sys.stdin.readline()
             if not answer:
                 self.fail("error asking for approval: EOF")
             if answer.strip() != "yes":
-                print("\nApply cancelled.")
-                return 1
-        self.carry_out(refreshed, deeds)
-        return 0
+                self.say("log", "Apply cancelled")
+                sys.exit(1)
+        if self.armed("dead-after-yes"):
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def state_pull(self) -> None:
         state = self.state()

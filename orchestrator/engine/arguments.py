@@ -14,11 +14,14 @@ from orchestrator.domain.engine_commands import TAKE_VARIABLES, verb_of
 from orchestrator.engine.program import satisfies
 from orchestrator.ports.engine import (
     Apply,
+    Approve,
+    Cancel,
     EngineInfo,
     Exec,
     Import,
     Init,
     Plan,
+    PlanAndAsk,
     Program,
     Pull,
     Push,
@@ -40,8 +43,12 @@ def verb(request: Request) -> str:
             return "plan"
         case ShowPlan():
             return "show"
-        case Apply():
+        case Apply() | PlanAndAsk():
             return "apply"
+        case Approve():
+            return "approve"
+        case Cancel():
+            return "cancel"
         case Pull():
             return "pull"
         case Import():
@@ -140,6 +147,16 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
                     info.kind == "tofu" and satisfies(info.version, ">= 1.12")
                 ),
             }
+        case PlanAndAsk():
+            # No -input=false: it has a question to ask. For variables TF_INPUT keeps it from that.
+            command = "apply"
+            options |= {
+                "parallelism": request.parallelism,
+                "lock_timeout": request.lock_timeout,
+                "var_file": _text(request.var_file),
+            }
+        case Approve() | Cancel():
+            raise AssertionError("an answer starts no program")
         case Pull():
             command = "state pull"
         case Import():

@@ -31,6 +31,7 @@ from orchestrator.engine.process.call_files import (
 from orchestrator.engine.process.child import Child, ReadingChild
 from orchestrator.engine.process.environment import PluginCache
 from orchestrator.engine.process.identity import SystemProcesses
+from orchestrator.engine.process.question import Question
 from orchestrator.engine.process.shutdown import ShutdownLadder
 from orchestrator.engine.process.transcript import Transcript
 from orchestrator.engine.process.wrapper import (
@@ -51,11 +52,14 @@ from orchestrator.engine.state import (
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports.engine import (
     Apply,
+    Approve,
     CallResult,
     CallSpec,
+    Cancel,
     EngineInfo,
     Init,
     Plan,
+    PlanAndAsk,
     Program,
     Pull,
     RecoveredCall,
@@ -65,6 +69,7 @@ from orchestrator.ports.engine import (
 from orchestrator.ports.system import Processes, StopToken
 
 _POLL = 0.03  # seconds between looks at the output; the end itself is noticed at once
+_QUESTION_POLL = 0.01  # the same while an engine is about to wait for us
 _LAST_WORDS = 5.0  # seconds a wrapper may take to write the answer of an engine that has ended
 
 #: The answer where a stop came first: the engine never started, and never will.
@@ -91,6 +96,7 @@ class TerraformEngine:
         self._plugin_cache = plugin_cache
         self._asked_in = Path.cwd()
         self._told: dict[Path, EngineInfo] = {}
+        self._waiting: dict[CallFiles, tuple[Question, ShutdownLadder, Transcript]] = {}
         self._info = info
         self._environment = dict(environment)
         self._processes = processes or SystemProcesses()
@@ -148,24 +154,78 @@ class TerraformEngine:
         stop: StopToken,
         observe: Callable[[Message], None],
     ) -> CallResult:
+        files = CallFiles.of(spec)
+        if isinstance(request, Approve | Cancel):
+            return self._answer(request, spec, stop=stop, observe=observe)
         if stop.stopping:
             discard(spec.delete_after)
             return NEVER_STARTED
-        files = CallFiles.of(spec)
-        began = time.monotonic()
-        with Transcript(
+        transcript = Transcript(
             files, verb(request), spec.mask, module=spec.module, log=self._open_log(files)
-        ) as transcript:
+        )
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(transcript)
             child = self._start(request, files, spec)
-            ladder = ShutdownLadder(child, spec, stop, began)
-            try:
-                _watch(child, ladder, transcript, observe)
-            except BaseException:
-                child.abandon()
-                raise
-            child.finish()
-            for message in transcript.end(files.read_answer()):
-                observe(message)
+            ladder = ShutdownLadder(child, spec, stop)
+            if not isinstance(request, PlanAndAsk) or not isinstance(child, Child):
+                return self._end(child, ladder, transcript, spec, observe)
+            ladder.restart(timeout=None)  # a plan takes the time that it takes
+            question = Question(files.text, child)
+            over = _watch(child, ladder, transcript, question.observe, question)
+            if over and not question.is_passed_over:
+                result = self._end(child, ladder, transcript, spec, observe)
+                self._withdraw(spec)
+                return result
+            opened.pop_all()
+            self._waiting[files] = question, ladder, transcript
+            return replace(_call_result(files, transcript, None), waits=True)
+
+    def _answer(
+        self,
+        request: Approve | Cancel,
+        spec: CallSpec,
+        *,
+        stop: StopToken,
+        observe: Callable[[Message], None],
+    ) -> CallResult:
+        waiting = self._waiting.pop(CallFiles.of(spec), None)
+        if waiting is None:
+            return NEVER_STARTED
+        question, ladder, transcript = waiting
+        with transcript:
+            dead = not question.is_passed_over and question.child.wait(0)
+            approved = isinstance(request, Approve) and not stop.stopping
+            question.child.answer("yes" if approved else "no")
+            ladder.restart(spec.timeout)
+            result = self._end(question.child, ladder, transcript, spec, observe)
+        if dead:  # whatever ended it, it was told nothing
+            result = replace(result, complete=True)
+        if isinstance(request, Cancel):
+            self._withdraw(spec)
+        return result
+
+    def _withdraw(self, spec: CallSpec) -> None:
+        """
+        Make it as if the call had never been made, so that it can be: it is over, and changed
+        nothing. Its log stays until then.
+        """
+        files = CallFiles.of(spec)
+        self.discard(spec)
+        discard((files.identity, files.answer))
+
+    def _end(
+        self,
+        child: Child | ReadingChild,
+        ladder: ShutdownLadder,
+        transcript: Transcript,
+        spec: CallSpec,
+        observe: Callable[[Message], None],
+    ) -> CallResult:
+        files = CallFiles.of(spec)
+        _watch(child, ladder, transcript, observe)
+        child.finish()
+        for message in transcript.end(files.read_answer()):
+            observe(message)
         discard(_leftovers(files, spec))  # for a wrapper that was killed
         if child.fenced:
             return replace(NEVER_STARTED, timed_out=ladder.timed_out)
@@ -219,7 +279,7 @@ class TerraformEngine:
         Remove what the call left unmasked; its masked log stays.
         """
         files = CallFiles.of(spec)
-        discard((files.stdout, files.stderr))
+        discard((files.stdout, files.stderr, files.text))
         with contextlib.suppress(OSError):  # another call's output is in it
             files.stdout.parent.rmdir()
 
@@ -308,6 +368,9 @@ class TerraformEngine:
         if spec.early_values or (info.kind == "tofu" and isinstance(request, Apply)):
             info = self.info_in(spec.directory)
         vector = argument_vector(info, request)
+        asks = isinstance(request, PlanAndAsk)
+        if asks:
+            vector.append(f"-json-into={files.stdout.absolute()}")
         if isinstance(request, Program):
             vector[0] = _program_path(vector[0], spec.directory, environment)
         elif spec.early_values:
@@ -332,8 +395,13 @@ class TerraformEngine:
                 directory=spec.directory,
                 environment=environment,
                 delete_after=_leftovers(files, spec),
-                umask=CALLERS_UMASK if isinstance(request, Apply | Program) else PRIVATE_UMASK,
+                umask=(
+                    CALLERS_UMASK
+                    if isinstance(request, Apply | PlanAndAsk | Program)
+                    else PRIVATE_UMASK
+                ),
                 audience="session" if isinstance(request, Program) else "engine",
+                text=files.text if asks else None,
             )
         except OSError as exc:
             discard(_leftovers(files, spec))
@@ -454,14 +522,26 @@ def _watch(
     ladder: ShutdownLadder,
     transcript: Transcript,
     observe: Callable[[Message], None],
-) -> None:
+    question: Question | None = None,
+) -> bool:
+    """
+    Follow a call to its end, or to its question; whether it has ended.
+    """
+    poll = _POLL if question is None else _QUESTION_POLL
     over = False
-    while not over:
-        over = child.wait(_POLL) or ladder.engine_abandoned()
+    try:
+        while not over and not (question is not None and question.is_due()):
+            over = child.wait(poll) or ladder.engine_abandoned()
+            for message in transcript.more():
+                observe(message)
+            if not over:
+                ladder.climb()
         for message in transcript.more():
             observe(message)
-        if not over:
-            ladder.climb()
+    except BaseException:
+        child.abandon()
+        raise
+    return over
 
 
 def _reread(files: CallFiles, verb_name: str, spec: CallSpec, *, log: int | None) -> CallResult:

@@ -45,6 +45,14 @@ class EngineInfo(Struct, frozen=True):
         """
         return self.kind == "tofu" or not is_newer("1.15.0", self.version)
 
+    @property
+    def asks_for_approval(self) -> bool:
+        """
+        Whether one process can plan, wait to be approved, and apply, with its events in a file:
+        with OpenTofu from 1.12 on.
+        """
+        return self.kind == "tofu" and not is_newer("1.12.0", self.version)
+
 
 class Init(Struct, frozen=True):
     """
@@ -91,6 +99,31 @@ class Apply(Struct, frozen=True):
     var_file: Path | None = None
     parallelism: int | None = None
     lock_timeout: str | None = None
+
+
+class PlanAndAsk(Struct, frozen=True):
+    """
+    ``apply`` without a plan file and without ``-auto-approve``: the call returns with what it plans
+    once it asks for approval (``CallResult.waits``). With the same `CallSpec`, `Approve` or
+    `Cancel` carries it on to its end.
+    """
+
+    var_file: Path
+    parallelism: int | None = None
+    lock_timeout: str | None = None
+
+
+class Approve(Struct, frozen=True):
+    """
+    Have the apply that waits go on.
+    """
+
+
+class Cancel(Struct, frozen=True):
+    """
+    Have the apply that waits end without changing anything; nothing where none waits. The call of
+    the same `CallSpec` may then be made anew.
+    """
 
 
 class Pull(Struct, frozen=True):
@@ -156,7 +189,7 @@ class Program(Struct, frozen=True):
 
 
 Surgery = Import | Untaint | Push | Unlock | Exec
-Request = Init | Plan | ShowPlan | Apply | Pull | Surgery | Program
+Request = Init | Plan | ShowPlan | Apply | PlanAndAsk | Approve | Cancel | Pull | Surgery | Program
 
 
 class CallSpec(Struct, frozen=True):
@@ -190,7 +223,7 @@ class CallResult(Struct, frozen=True):
 
     ``messages`` are all that it printed. ``complete``: the event file ends with a whole line and
     the answer file exists. ``stopped``: we sent SIGINT. ``lock`` is the state lock that somebody
-    else holds, as the engine described it.
+    else holds, as the engine described it. ``waits``: it has not ended, see `PlanAndAsk`.
     """
 
     exit_code: int | None
@@ -201,6 +234,7 @@ class CallResult(Struct, frozen=True):
     lock: StateLock | None = None
     stdout: Path | None = None
     stderr_text: str = ""
+    waits: bool = False
 
 
 class RecoveredCall(Struct, frozen=True):

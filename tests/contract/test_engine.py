@@ -29,13 +29,17 @@ from orchestrator.domain.record.states import Liveness
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports.engine import (
     Apply,
+    Approve,
     CallResult,
     CallSpec,
+    Cancel,
     Engine,
+    EngineInfo,
     Exec,
     Import,
     Init,
     Plan,
+    PlanAndAsk,
     Program,
     Pull,
     Push,
@@ -78,7 +82,7 @@ class FakeBench:
         self._world = FakeWorld()
 
     def engine(self) -> Engine:
-        return FakeEngine(self._world)
+        return FakeEngine(self._world, info=EngineInfo("tofu", "1.12.6", ("fake",), "option", ""))
 
     def describe(
         self,
@@ -300,6 +304,92 @@ def test_a_failed_apply_keeps_what_was_done(stage: Stage) -> None:
     assert not of(ChangeSummary, answer)
     state = stage.engine.pulled_state(stage.do(Pull()))
     assert {item.address: item.tainted for item in state.objects} == {A: False, B: True}
+
+
+#: For the engines that ask before an apply.
+asking = pytest.mark.parametrize(
+    "bench", ["fake", pytest.param("tofu", marks=pytest.mark.engine)], indirect=True
+)
+
+
+@pytest.fixture
+def waiting(stage: Stage) -> CallSpec:
+    """
+    The call of an apply that has planned an object and an output, and waits to be approved.
+    """
+    stage.bench.describe(
+        stage.directory, {A: "1"}, outputs={"o": StateOutput("x", sensitive=False)}
+    )
+    stage.do(Init())
+    return ask(stage)
+
+
+def ask(stage: Stage) -> CallSpec:
+    var_file = stage.directory.parent / "v.tfvars.json"
+    var_file.write_text("{}")
+    spec = stage.spec("asked", delete_after=(var_file,))
+    answer = stage.do(PlanAndAsk(var_file), spec)
+    assert (answer.waits, answer.exit_code, answer.complete) == (True, None, False)
+    assert [(p.address, p.action) for p in of(PlannedChange, answer)] == [(A, "create")]
+    assert [(s.operation, s.add) for s in of(ChangeSummary, answer)] == [("plan", 1)]
+    assert [(o.name, o.action) for o in of(OutputChange, answer)] == [("o", "create")]
+    assert not of(ApplyStart, answer)
+    return spec
+
+
+@asking
+def test_an_apply_that_waits_goes_on_once_it_is_approved(stage: Stage, waiting: CallSpec) -> None:
+    """
+    Until then nothing is changed; then all that was planned is done, and told after the plan.
+    """
+    assert stage.addresses() == frozenset()
+    observed: list[Message] = []
+
+    answer = stage.do(Approve(), waiting, observe=observed.append)
+
+    assert (answer.exit_code, answer.complete, answer.waits) == (0, True, False)
+    assert [m.address for m in of(ApplyComplete, answer)] == [A]
+    assert not any(isinstance(message, PlannedChange) for message in observed)
+    assert stage.addresses() == {A}
+    assert stage.do(Approve(), waiting).exit_code is None
+    assert stage.engine.recover_call(waiting).result.exit_code == 0
+
+
+@asking
+@pytest.mark.parametrize("stopping", [False, True])
+def test_an_apply_that_is_not_approved_changes_nothing(
+    stage: Stage, waiting: CallSpec, stopping: bool
+) -> None:
+    """
+    Cancelled, it can be called anew; approved after a stop it ends as well.
+    """
+    request = Approve() if stopping else Cancel()
+
+    answer = stage.do(request, waiting, stop=Stop(stopping=stopping))
+
+    assert (answer.exit_code, answer.complete) == (1, True)
+    assert stage.addresses() == frozenset()
+    if not stopping:
+        assert stage.do(Approve(), ask(stage)).exit_code == 0
+
+
+@asking
+def test_what_has_nothing_to_ask_does_not_wait(stage: Stage) -> None:
+    """
+    An apply that plans nothing ends, as one whose plan fails does; its call can be made.
+    """
+    var_file, spec = stage.directory.parent / "v.tfvars.json", stage.spec("asked")
+    var_file.write_text("{}")
+    stage.bench.describe(stage.directory, {})
+    stage.do(Init())
+    assert not stage.do(PlanAndAsk(var_file), spec).waits
+    stage.bench.describe(stage.directory, {A: "1"}, broken=True)
+    failed = stage.do(PlanAndAsk(var_file), spec)
+    assert (failed.waits, failed.exit_code) == (False, 1)
+    assert len(of(DiagnosticMessage, failed)) == 1
+    stage.bench.describe(stage.directory, {A: "1"})
+    assert stage.do(PlanAndAsk(var_file), spec).waits
+    stage.do(Cancel(), spec)
 
 
 def test_a_destroy_plan_empties_the_state(stage: Stage) -> None:

@@ -1,5 +1,6 @@
 #!/bin/sh
-# A program in Terraform's place: the same arguments, files and -json lines, started in no time.
+# A program in Terraform's place: the same arguments, files and -json lines, started in no time. Named
+# tofu, it stands for OpenTofu, and asks before it applies what it has planned itself.
 #
 # It knows one module, the keeper of scenes.py: terraform_data.object, whose real object is a
 # directory named for the step and the object's id; each deed that began is a line in the file "log"
@@ -97,8 +98,33 @@ apply() {
     say apply_complete "\"hook\": {$hook}"
 }
 
+# ask: plan, and apply it once that is approved; events go into a file, the question to stdout
+ask() {
+    for argument; do
+        case $argument in
+        -json-into=*) into=${argument#-json-into=} ;;
+        esac
+    done
+    exec 3>&1 >"$into"
+    plan "$@" -out=.asked
+    if [ "$action" ]; then
+        printf "\n  Only 'yes' will be accepted to approve.\n\n  Enter a value: " >&3
+        if ! read -r answer; then
+            say diagnostic '"diagnostic": {"severity": "error", "summary": "error asking for approval: EOF"}'
+            exit 1
+        fi
+        if [ "$answer" != yes ]; then exit 1; fi
+        apply .asked
+    fi
+}
+
 case $1 in
-version) echo 'Terraform v1.11.4' ;;
+version)
+    case $0 in
+    */tofu) echo 'OpenTofu v1.12.6' ;;
+    *) echo 'Terraform v1.11.4' ;;
+    esac
+    ;;
 init)
     mkdir -p .terraform
     settings=$(tr -d '\n' <zzzz_orchestrator_override.tf)
@@ -109,7 +135,10 @@ init)
 plan) plan "$@" ;;
 apply)
     for plan; do :; done
-    apply "$plan"
+    case $plan in
+    -*) ask "$@" ;;
+    *) apply "$plan" ;;
+    esac
     ;;
 import)
     for id; do :; done

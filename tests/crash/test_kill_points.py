@@ -24,8 +24,9 @@ class Rounds:
     Projects in which a run is killed at one point after the other.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, engine: Path = STANDIN) -> None:
         self._directory = directory
+        self._engine = engine
         self._made = 0
 
     def fresh(self) -> Pair:
@@ -33,7 +34,7 @@ class Rounds:
         A project in which nothing has ever been applied.
         """
         self._made += 1
-        return Pair(self._directory / str(self._made), str(STANDIN))
+        return Pair(self._directory / str(self._made), str(self._engine))
 
     def seasoned(self) -> tuple[Pair, list[str], list[str]]:
         """
@@ -115,6 +116,13 @@ def kill(pair: Pair, verb: str, point: Point) -> None:
     check_told_truly(pair, begun, pair.runs() - runs)
 
 
+def has_ended(pair: Pair) -> bool:
+    """
+    Whether no engine is at work.
+    """
+    return bool(pair.status("pair")["verdict"] != "running")
+
+
 def finish(pair: Pair, verb: str) -> None:
     """
     Run the verb again: it settles what was left and reaches its goal.
@@ -154,6 +162,28 @@ def test_the_first_apply_killed_at_any_call_is_settled(rounds: Rounds) -> None:
     for point, goal in zip(reached, cycle(["apply", "destroy", "destroy", "apply"])):
         pair = rounds.fresh()
         kill(pair, "apply", point)
+        finish(pair, goal)
+
+
+def test_a_first_apply_in_one_process_killed_at_any_call_is_settled(tmp_path: Path) -> None:
+    """
+    Law: an outlived run is settled from evidence.
+    Where plan and apply are one engine process, our death before its approval cancels it, and it
+    goes on after that: whatever was recorded by then, there is one object in the end.
+    """
+    (tmp_path / "tofu").symlink_to(STANDIN)
+    first = Rounds(tmp_path / "rounds", tmp_path / "tofu").fresh()
+    assert first.meddled("apply") == 0, first.said
+    assert first.calls.count("engine.call:approve") == 2
+    assert "engine.call:plan" not in first.calls
+    names = ("store.append", "engine.call:apply", "engine.call:approve", "engine.call:cancel")
+    reached = points(first.calls, *names)
+
+    rounds = Rounds(tmp_path / "killed", tmp_path / "tofu")
+    for point, goal in zip(reached, cycle(["apply", "destroy", "apply"])):
+        pair = rounds.fresh()
+        kill(pair, "apply", point)
+        eventually(partial(has_ended, pair), "the engine ends")
         finish(pair, goal)
 
 
@@ -203,6 +233,6 @@ def test_killed_at_any_moment_it_goes_on(rounds: Rounds, seed: int) -> None:
 
     for verb in ["apply", "destroy"] * 4:
         pair.meddled(verb, lifetime=chance.uniform(0.05, 0.6))
-        eventually(lambda: pair.status("pair")["verdict"] != "running", "the engine ends")
+        eventually(partial(has_ended, pair), "the engine ends")
         eventually(partial(is_free, pair, verb), "nobody is at work")
         finish(pair, verb)

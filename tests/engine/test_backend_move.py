@@ -30,7 +30,6 @@ MODULE = """
     variable "name" { type = string }
     resource "terraform_data" "a" { input = var.name }
     output "id" { value = terraform_data.a.id }
-    module "part" { source = "./part" }
 """
 MOVE = ("backend", "move", "moving/default/it")
 
@@ -38,10 +37,9 @@ MOVE = ("backend", "move", "moving/default/it")
 @pytest.fixture
 def project(project: Project) -> Project:
     """
-    Two steps, applied; then the state of one is to be elsewhere. An `init` installs a module.
+    Two steps, applied; then the state of one is to be elsewhere.
     """
     project.write("modules/thing/main.tf", MODULE)
-    project.write("modules/thing/part/main.tf", 'output "made" { value = 1 }\n')
     put(project, "${inputs.place}/${step.name}.tfstate")
     project.ok("apply", "moving", "--yes")
     put(project, "second/${step.name}.tfstate")

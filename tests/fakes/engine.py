@@ -42,13 +42,16 @@ from orchestrator.engine.workdir.generated import BACKEND_FILE
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports.engine import (
     Apply,
+    Approve,
     CallResult,
     CallSpec,
+    Cancel,
     EngineInfo,
     Exec,
     Import,
     Init,
     Plan,
+    PlanAndAsk,
     Program,
     Pull,
     Push,
@@ -232,6 +235,7 @@ class FakeEngine:
     def __init__(self, world: FakeWorld, *, info: EngineInfo | None = None) -> None:
         self._world = world
         self._info = info or EngineInfo("terraform", "1.11.4", ("fake",), "option", "a fake")
+        self._waiting: set[tuple[Path, str]] = set()
 
     @property
     def info(self) -> EngineInfo:
@@ -245,7 +249,19 @@ class FakeEngine:
         stop: StopToken,
         observe: Callable[[Message], None],
     ) -> CallResult:
-        root = self._world.root(spec.directory)
+        root, key = self._world.root(spec.directory), (spec.evidence, spec.name)
+        if isinstance(request, Approve | Cancel):
+            if key not in self._waiting:
+                return NEVER_STARTED
+            self._waiting.remove(key)
+            evidence = self._world.evidence.pop(key)
+            assert evidence is not None, "what waits has begun"
+            if isinstance(request, Cancel) or stop.stopping:
+                return _answer(evidence)
+            said = tuple(evidence.messages)
+            plan = Apply(_plan_file(spec))
+            done = self.call(plan, spec, stop=stop, observe=observe)
+            return replace(done, messages=(*said, *done.messages))
         if root.start_error is not None:
             raise EngineFailed("engine", root.start_error)
         if stop.stopping:
@@ -253,10 +269,10 @@ class FakeEngine:
             return NEVER_STARTED
         evidence = _Evidence()
         with self._world.lock:
-            if (spec.evidence, spec.name) in self._world.evidence:
+            if key in self._world.evidence:
                 _discard(spec)
                 raise Fenced(f"the call {spec.name} cannot be made")
-            self._world.evidence[spec.evidence, spec.name] = evidence
+            self._world.evidence[key] = evidence
             self._world.requests.append((spec.directory, request))
         call = _Call(self._world, root, spec, stop, evidence, observe)
         code: int | None
@@ -270,6 +286,17 @@ class FakeEngine:
                     code = call.show(request)
                 case Apply():
                     code = call.apply(request)
+                case PlanAndAsk():
+                    spec.evidence.mkdir(parents=True, exist_ok=True)
+                    code = call.plan(Plan(_plan_file(spec), detailed=True))
+                    if code == 2:  # our death is a no
+                        self._waiting.add(key)
+                        evidence.exit_code, evidence.ended = 1, True
+                        waiting = CallResult(None, tuple(evidence.messages), complete=False)
+                        return replace(waiting, waits=True)
+                    del self._world.evidence[key]
+                case Approve() | Cancel():
+                    raise AssertionError("answered above")
                 case Pull():
                     code = call.pull()
                 case Import() | Untaint() | Push() | Unlock() | Exec():
@@ -283,7 +310,8 @@ class FakeEngine:
                 raise Killed
         finally:
             evidence.alive = False
-            _discard(spec)
+            if key not in self._waiting:
+                _discard(spec)
         return replace(
             _answer(evidence), stopped=call.stopped, timed_out=call.timed_out, lock=call.lock
         )
@@ -689,6 +717,13 @@ class _Call:
         if self._root.lineage is None:
             self._root.lineage = f"lineage-{self._spec.directory.name}"
         self._root.serial += 1
+
+
+def _plan_file(spec: CallSpec) -> Path:
+    """
+    Where the plan of a call lies that waits.
+    """
+    return spec.evidence / f"{spec.name}.plan"
 
 
 def _actions(

@@ -27,6 +27,7 @@ from orchestrator.ports.engine import (
     Import,
     Init,
     Plan,
+    PlanAndAsk,
     Pull,
     Push,
     Request,
@@ -372,6 +373,10 @@ def test_the_child_environment_is_quiet_and_clean() -> None:
         (
             Apply(Path("p"), parallelism=2, lock_timeout="1s"),
             "apply -no-color -json -input=false -parallelism=2 -lock-timeout=1s p",
+        ),
+        (
+            PlanAndAsk(Path("v"), parallelism=2, lock_timeout="1s"),
+            "apply -no-color -parallelism=2 -lock-timeout=1s -var-file=v",
         ),
         (Pull(), "state pull -no-color"),
         (

@@ -276,16 +276,14 @@ class PreparedSteps:
     def _initialise(self, name: str, root: WorkDir, snapshot: Snapshot) -> None:
         """
         Have ``init`` done in a step's working directory. Of steps that differ in nothing but the
-        place of their provider state one is initialised, and the others take over what it did: in
-        directories of their own, which that of the same step with another backend is not.
+        place of their provider state one is initialised, and the others take over what it did.
         """
         self._tries[name] += 1
         evidence, serial = self.evidence(name), self._tries[name]
         key = root.init_key or name
         with self._init_locks.setdefault(key, threading.Lock()):
             twin = self._initialised.get(key)
-            elsewhere = twin is not None and twin.directory != root.directory
-            initialised = twin if root.init_needed and elsewhere else None
+            initialised = twin if root.init_needed else None
             if initialised is None or not self.services.workdirs.copy_init(initialised, root):
                 initialise(self.services, name, root, snapshot, evidence, serial=serial)
             if root.init_key:

@@ -21,8 +21,9 @@ from orchestrator.app.steps.absence import (
 )
 from orchestrator.app.steps.approved_plan import check_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
-from orchestrator.app.steps.engine_calls import call_spec, pull, stopped
+from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull, stopped
 from orchestrator.app.steps.guards import check_adopted, check_retained, check_state
+from orchestrator.app.steps.interactive_apply import is_possible, plan_and_ask
 from orchestrator.app.steps.mutation import (
     Mutation,
     StepResult,
@@ -63,11 +64,15 @@ from orchestrator.domain.transitions.transitions import (
 )
 from orchestrator.domain.values import replace
 from orchestrator.errors import ApprovalMissing, OrchestratorError, PlanChanged, Refused
-from orchestrator.ports.engine import Apply
+from orchestrator.ports.engine import Apply, Approve, CallSpec, Cancel
 
 #: What comes between the approval of a plan and its marker: the entry that it ended with, if it
 #: wrote any to the record of the same step.
 BeforeMutation = Callable[[], StepResult | None]
+
+
+#: A plan that there is already: None where one has to be made and saved.
+ReadyPlan = Callable[[], EnginePlan | None]
 
 
 def nothing_before() -> None:
@@ -105,6 +110,7 @@ class StepPipeline:
         self.target = str(session.deployment.target(self.step.name))
         self.evidence = self.services.files.attempt(session.run_id, self.step.name, attempt)
         self.var_file = self.evidence / "inputs.tfvars.json"
+        self._asked = False
         self.facts = AttemptFacts(
             session, prepared, inputs, options, verb=verb, attempt=attempt, evidence=self.evidence
         )
@@ -118,7 +124,9 @@ class StepPipeline:
         """
         if self.verb == "apply":
             check_settings(self.services, self.session.deployment, self.step, self.inputs)
-        with self.approved_plan() as plan:
+        # What comes first would have an engine wait that holds the lock of the provider state.
+        ready = self._waiting_plan if first is nothing_before else self._given_plan
+        with self.approved_plan(ready) as plan:
             if plan.empty:
                 return self.record_unchanged(plan)
             before = first()
@@ -131,12 +139,12 @@ class StepPipeline:
             return self.mutate(plan)
 
     @contextlib.contextmanager
-    def approved_plan(self) -> Iterator[CheckedPlan]:
+    def approved_plan(self, ready: ReadyPlan | None = None) -> Iterator[CheckedPlan]:
         """
         The plan to carry out, checked and approved; nobody is asked about an empty one.
         """
         check = partial(check_state, may_be_missing=self.verb == "destroy")
-        with self._planned(check, "refused") as plan:
+        with self._planned(check, "refused", ready or self._given_plan) as plan:
             if plan.empty and not self.options.reviewed:
                 self._is_covered(
                     plan
@@ -183,7 +191,7 @@ class StepPipeline:
         Record a provider state that somebody else made: as ``ok`` if a plan on it is empty, else as
         ``error`` if a reason accepts what an apply would change.
         """
-        with self._planned(lambda *_: None, "doubted") as plan:
+        with self._planned(lambda *_: None, "doubted", self._given_plan) as plan:
             if not plan.before.objects:
                 raise Refused(
                     "nothing_to_adopt",
@@ -236,24 +244,29 @@ class StepPipeline:
         return StepResult(record=entry, state=state, mutated=False, fault=None)
 
     @contextlib.contextmanager
-    def _planned(self, check: StateCheck, missing_objects: MissingObjects) -> Iterator[CheckedPlan]:
+    def _planned(
+        self, check: StateCheck, missing_objects: MissingObjects, ready: ReadyPlan
+    ) -> Iterator[CheckedPlan]:
         """
-        The plan to carry out; its file and the variable file are gone at the end.
+        The plan to carry out: that which is ``ready``, or a saved one. Its file and the variable
+        file are gone at the end, and no engine waits any more.
         """
         try:
             self.facts.write_inputs()
-            if self._engine_plan is not None:
+            if self._engine_plan is None:
+                self._phase("plan")
+            engine_plan = ready()
+            if engine_plan is not None:
                 yield check_plan(
                     self.services,
                     self.prepared,
                     self.inputs,
                     self.options,
-                    self._engine_plan,
+                    engine_plan,
                     check,
                     missing_objects,
                 )
                 return
-            self._phase("plan")
             plan = plan_step(
                 self.services,
                 self.prepared,
@@ -271,8 +284,45 @@ class StepPipeline:
                 self.services.files.write(self.evidence / "plan.json", f"{text}\n")
             yield plan
         finally:
+            if self._asked:
+                services = self.services
+                services.engine.call(
+                    Cancel(), self._apply_spec, stop=services.stop, observe=ignore_message
+                )
             for secret in (self.evidence / "plan.tfplan", self.var_file):
                 secret.unlink(missing_ok=True)
+
+    def _given_plan(self) -> EnginePlan | None:
+        return self._engine_plan
+
+    def _waiting_plan(self) -> EnginePlan | None:
+        """
+        The plan that was given; else that of an engine which waits, where one may.
+        """
+        if self._engine_plan is not None or self.verb != "apply":
+            return self._engine_plan
+        if not is_possible(self.session, self.prepared, self.options):
+            return None
+        self._asked = True
+        return plan_and_ask(
+            self.session,
+            self.prepared,
+            self.inputs,
+            self.options,
+            self._apply_spec,
+            var_file=self.var_file,
+        )
+
+    @property
+    def _apply_spec(self) -> CallSpec:
+        return call_spec(
+            self.services,
+            self.prepared.work_dir,
+            self.evidence,
+            "apply",
+            delete_after=(self.evidence / "plan.tfplan", self.var_file),
+            timeout=self.step.timeout or self.services.limits.timeout,
+        )
 
     def _phase(self, name: str) -> None:
         self.services.sink.emit(
@@ -408,14 +458,7 @@ class StepPipeline:
             settled=plan.settled,
             warnings=plan.journal.warnings,
         )
-        spec = call_spec(
-            services,
-            self.prepared.work_dir,
-            self.evidence,
-            "apply",
-            delete_after=(plan.file, self.var_file),
-            timeout=self.step.timeout or services.limits.timeout,
-        )
+        spec = self._apply_spec
         call = partial(
             call_engine,
             self.session,
@@ -435,7 +478,9 @@ class StepPipeline:
             fault = outcome.last_attempt.error
         return StepResult(record=outcome, state=evidence.state, mutated=mutated, fault=fault)
 
-    def _request(self, plan: CheckedPlan) -> Apply:
+    def _request(self, plan: CheckedPlan) -> Apply | Approve:
+        if plan.waits:
+            return Approve()
         if self._ephemeral:
             variables = self.prepared.work_dir.variables
             write_variables(self.services, self.var_file, self.inputs, variables)

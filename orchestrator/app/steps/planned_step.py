@@ -118,7 +118,8 @@ class CheckedPlan(Struct, frozen=True):
     engine says that it changes something; ``dropped`` are objects that its refresh did not find,
     ``deleted`` those of them that an earlier delete has removed;
     ``rewrites_state``: the stored state is encrypted in another way than it will be. ``content`` is
-    what the plan holds, where it was read.
+    what the plan holds, where it was read. With ``waits`` there is no file: the engine that made it
+    waits to be approved.
     """
 
     direction: Direction
@@ -133,6 +134,7 @@ class CheckedPlan(Struct, frozen=True):
     dropped: tuple[StateObject, ...] = ()
     rewrites_state: bool = False
     content: PlanContent | None = None
+    waits: bool = False
 
     @property
     def empty(self) -> bool:
@@ -270,7 +272,7 @@ def plan_step(
 
 class EnginePlan(Struct, frozen=True):
     """
-    A plan that the engine has made and nobody has judged yet.
+    A plan that the engine has made and nobody has judged yet; with ``waits`` see `CheckedPlan`.
     """
 
     direction: Direction
@@ -281,6 +283,7 @@ class EnginePlan(Struct, frozen=True):
     run_id: str
     changed: bool
     content: PlanContent | None = None
+    waits: bool = False
 
 
 def check_plan(
@@ -365,6 +368,7 @@ def check_plan(
         dropped=_dropped(services, plan),
         rewrites_state=rewrites,
         content=plan.content,
+        waits=plan.waits,
     )
 
 

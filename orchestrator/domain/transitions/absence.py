@@ -281,6 +281,8 @@ STOPPED_CHECKS = Fault(
 
 #: What the engine says where a plan was made on an older provider state; nothing has begun then.
 _STALE = "Saved plan is stale"
+#: What it says where a run had ended before it approved the plan; nothing has begun then.
+_UNAPPROVED = "error asking for approval"
 
 
 class MutationEvidence(Struct, frozen=True):
@@ -375,6 +377,8 @@ def engine_fault(command: Command, evidence: MutationEvidence, doubts: Sequence[
         summary = f"{first.address}: {first.summary}" if first.address else first.summary
         if first.summary == _STALE:
             code, summary = "stale_plan", "the provider state has moved since it was planned"
+        elif first.summary.startswith(_UNAPPROVED):
+            code, summary = "never_started", "the engine asked for approval and got no answer"
     return Fault(
         code=code,
         phase=phase,

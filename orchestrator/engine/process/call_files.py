@@ -104,13 +104,21 @@ class CallFiles(Struct, frozen=True):
     def stderr(self) -> Path:
         return self.evidence / "raw" / f"{self.name}.stderr"
 
-    def open_output(self) -> tuple[int, int]:
+    @property
+    def text(self) -> Path:
         """
-        Descriptors of the stdout and stderr files, made if need be, 0600; nothing is truncated.
+        What an engine prints that writes its events to ``stdout`` itself.
+        """
+        return self.evidence / "raw" / f"{self.name}.text"
+
+    def open_output(self, printed: Path | None = None) -> tuple[int, int]:
+        """
+        Descriptors of the stdout file, or of another for what is ``printed``, and of the stderr
+        file, made if need be, 0600; nothing is truncated.
         """
         self.stdout.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        stdout = os.open(self.stdout, flags, 0o600)
+        stdout = os.open(printed or self.stdout, flags, 0o600)
         try:
             return stdout, os.open(self.stderr, flags, 0o600)
         except OSError:

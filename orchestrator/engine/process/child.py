@@ -77,9 +77,11 @@ class Child:
         delete_after: Sequence[Path],
         umask: str,
         audience: Audience = "engine",
+        text: Path | None = None,
     ) -> Child:
         """
         Start the wrapper; OSError where that is not possible. ``umask`` is one of the wrapper's.
+        An engine that writes its events itself prints into ``text``, and waits for an `answer`.
         """
         lifeline, end = os.pipe()
         try:
@@ -102,6 +104,7 @@ class Child:
                 directory,
                 environment,
                 pass_fds=(end,),
+                text=text,
             )
         except BaseException:
             os.close(lifeline)
@@ -109,6 +112,16 @@ class Child:
         finally:
             os.close(end)
         return cls(files, processes, process, lifeline, audience)
+
+    def answer(self, word: str) -> None:
+        """
+        Answer what the engine asks, the first time; whatever it asks later gets no answer.
+        """
+        answers, self._process.stdin = self._process.stdin, None
+        if answers is not None:
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                answers.write(f"{word}\n".encode())
+                answers.close()
 
     @property
     def pid(self) -> int:
@@ -166,6 +179,7 @@ class Child:
         program that was stopped has left behind is ended too: a shell's jobs in the background do
         not heed the SIGINT.
         """
+        self.answer("no")
         if self._interrupted:
             kill_session(self.pid, spare=self.pid)
         if self._files.read_answer() is None:
@@ -179,8 +193,10 @@ class Child:
 
     def abandon(self) -> None:
         """
-        Leave the call to itself: it goes on and writes its answer. Only the zombie is seen to.
+        Leave the call to itself: it goes on and writes its answer, unless it waits for ours. Only
+        the zombie is seen to.
         """
+        self.answer("no")
         os.close(self._lifeline)
         threading.Thread(target=self._process.wait, daemon=True).start()
 
@@ -313,17 +329,19 @@ def _start(
     *,
     umask: int = -1,
     pass_fds: Sequence[int] = (),
+    text: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """
-    A process in a session of its own, with its output in the files of the call.
+    A process in a session of its own, with its output in the files of the call; with ``text``, in
+    that one, and with a pipe for answers.
     """
-    outputs = files.open_output()
+    outputs = files.open_output(text)
     try:
         return subprocess.Popen(
             argv,
             cwd=directory,
             env={k: v for k, v in environment.items() if k not in CI_TRACKING_VARS},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if text else subprocess.DEVNULL,
             stdout=outputs[0],
             stderr=outputs[1],
             start_new_session=True,

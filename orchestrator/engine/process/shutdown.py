@@ -22,31 +22,34 @@ class ShutdownLadder:
     ``interrupted`` tells that the engine got its SIGINT, ``timed_out`` that the timeout was why.
     """
 
-    def __init__(
-        self, child: Child | ReadingChild, spec: CallSpec, stop: StopToken, began: float
-    ) -> None:
+    def __init__(self, child: Child | ReadingChild, spec: CallSpec, stop: StopToken) -> None:
         self._child = child
-        self._spec = spec
+        self._timeout, self._grace = spec.timeout, spec.grace
         self._stop = stop
-        self._began = began
+        self._began = time.monotonic()
         self._stopped_at: float | None = None
         self._killed_at: float | None = None
         self.interrupted = False
         self.timed_out = False
+
+    def restart(self, timeout: float | None) -> None:
+        """
+        Let the timeout, another one than before, count from now.
+        """
+        self._began, self._timeout = time.monotonic(), timeout
 
     def climb(self) -> None:
         """
         Take the next rung if it is time.
         """
         now = time.monotonic()
-        timeout, grace = self._spec.timeout, self._spec.grace
-        overdue = timeout is not None and now - self._began >= timeout
+        overdue = self._timeout is not None and now - self._began >= self._timeout
         if self._stopped_at is None and (self._stop.stopping or overdue):
             self.timed_out = not self._stop.stopping
             self.interrupted = self._child.interrupt()
             self._stopped_at = now
         since = self._stopped_at
-        too_long = grace is not None and since is not None and now - since >= grace
+        too_long = self._grace is not None and since is not None and now - since >= self._grace
         if self._killed_at is None and (self._stop.killing or too_long):
             self._killed_at = now
             self._child.kill()

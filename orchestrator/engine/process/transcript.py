@@ -100,12 +100,12 @@ class Transcript:
             parsed.append(self._parse(self._rest.decode(errors="replace")))
         text = _read_from(self._stderr, 0).decode(errors="replace")
         self.stderr_text = escaped(self._mask(text))
-        diagnostics = parse_text(text)
+        reported = [m.diagnostic for m in self._messages if isinstance(m, DiagnosticMessage)]
+        told = any(diagnostic.severity == "error" for diagnostic in reported)
+        # An engine that writes its events itself prints its errors as well.
+        diagnostics = [d for d in parse_text(text) if d.severity != "error" or not told]
         if self.verb not in ("exec", "program"):
-            reported = (m.diagnostic for m in self._messages if isinstance(m, DiagnosticMessage))
-            has_error = any(
-                diagnostic.severity == "error" for diagnostic in (*reported, *diagnostics)
-            )
+            has_error = told or any(diagnostic.severity == "error" for diagnostic in diagnostics)
             unexplained = ending is not None and ending.crashed and not has_error
             if crash := parse_crash(text, certain=unexplained):
                 crash = self._masked(crash)

@@ -4,7 +4,7 @@
 Starts an engine and outlives whoever asked for it.
 
 Run as ``python -I -S wrapper.py LIFELINE EVIDENCE NAME IDENTITY COUNT DELETE... PROGRAM...`` in a
-session of its own, its stdout and stderr being the files that the engine writes to. IDENTITY is a
+session of its own, its stdin, stdout and stderr being those of the engine. IDENTITY is a
 flat JSON object with what the caller knows (host, boot, pid namespace, verb); LIFELINE is a file
 descriptor that nobody writes to: the caller sees it close when this script ends.
 
@@ -71,7 +71,7 @@ def create_exclusively(path: str, text: str) -> bool:
         return False
     finally:
         _remove(draft)
-    _sync_directory(path)
+    _sync(os.path.dirname(path))
     return True
 
 
@@ -153,8 +153,14 @@ def _write(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
+def _sync(path: str) -> None:
+    """
+    Make a file or a directory durable, as far as it is there.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return
     try:
         os.fsync(descriptor)
     finally:
@@ -234,7 +240,8 @@ def _run(
     code = os.waitstatus_to_exitcode(os.waitpid(engine, 0)[1])
     for item in delete:
         _remove(item)
-    os.fsync(1)  # the answer must not be durable before the events it stands for
+    # The answer must not be durable before the events it stands for, whoever wrote them.
+    _sync(f"{evidence}/raw/{name}.stdout")
     if code != 0:  # an engine that ended well has stopped its providers itself
         for pid in providers_left(me):
             try:
@@ -244,7 +251,7 @@ def _run(
     path = f"{evidence}/{name}.answer.json"
     _write(f"{path}.tmp", answer_text(None if faulty else code))
     os.rename(f"{path}.tmp", path)
-    _sync_directory(path)
+    _sync(evidence)
     return DONE
 
 
