@@ -8,8 +8,8 @@
 set -eu
 
 resource='{"addr": "terraform_data.object", "resource_type": "terraform_data"}'
-# Where the generated backend says that the state is, as Terraform's local backend has it.
-file=$(sed -n 's/^ *path *= "\(.*\)"$/\1/p' zzzz_orchestrator_override.tf 2>/dev/null || :)
+# Where `init` was told that the state is, as Terraform's local backend has it.
+file=$(sed -n 's/.*"path": "\([^"]*\)".*/\1/p' .terraform/terraform.tfstate 2>/dev/null || :)
 file=${file:-terraform.tfstate}
 state=$(cat "$file" 2>/dev/null || :)
 
@@ -127,10 +127,12 @@ version)
     ;;
 init)
     mkdir -p .terraform
-    settings=$(tr -d '\n' <zzzz_orchestrator_override.tf)
-    kind=$(printf '%s' "$settings" | sed 's/.*backend "\([a-z0-9]*\)".*/\1/')
-    config=$(printf '%s' "$settings" | sed 's/.*path = \("[^"]*"\).*/{"path": \1}/')
-    echo "{\"backend\": {\"type\": \"$kind\", \"config\": $config}}" >.terraform/terraform.tfstate
+    for argument; do
+        case $argument in
+        -backend-config=*) path=$(sed -n 's/^path *= //p' "${argument#-backend-config=}") ;;
+        esac
+    done
+    echo "{\"backend\": {\"type\": \"local\", \"config\": {\"path\": $path}}}" >.terraform/terraform.tfstate
     ;;
 plan) plan "$@" ;;
 apply)
