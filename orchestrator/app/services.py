@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from orchestrator.domain.events.events import Note
 from orchestrator.domain.masking import Masker
-from orchestrator.domain.record.entry_facts import EntryStamp
+from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.record import Actor, Source
 from orchestrator.domain.record.run_record import SILENCE
 from orchestrator.domain.target import Target

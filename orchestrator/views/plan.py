@@ -192,10 +192,10 @@ def forbidden(page: Page, document: PlanDocument) -> None:
         ("fail", "Forbidden by the policy", "bad"),
         ("warn", "The policy warns", "warn"),
     ):
-        breaches = [item for item in document.policy if item.verdict == verdict]
-        if breaches:
+        violations = [item for item in document.policy if item.verdict == verdict]
+        if violations:
             page.line((title, style))
-        for item in breaches:
+        for item in violations:
             page.line((item.step or "all steps", "bold"), f"  {item.text}", indent=2, hang=6)
 
 

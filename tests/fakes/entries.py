@@ -4,7 +4,7 @@ Entries, claims and leases for tests: complete, and small where nothing is said.
 
 from __future__ import annotations
 
-from orchestrator.domain.record.entry_facts import AppliedFacts, EntryFacts, RunFacts
+from orchestrator.domain.record.entry_changes import EntryChanges, changes_in_run
 from orchestrator.domain.record.record import (
     Actor,
     OperationRecord,
@@ -48,19 +48,19 @@ def entry(
     return OperationRecord.model_validate(filled | fields)
 
 
-def facts(run_id: str = "run-2", *, provider_state: ProviderState | None = None) -> EntryFacts:
+def facts(run_id: str = "run-2", *, provider_state: ProviderState | None = None) -> EntryChanges:
     """
     What a run knows of a target, as its first entry needs it.
     """
     known = entry()
-    return EntryFacts(
-        run_id=run_id,
-        provider_state=provider_state,
-        run=RunFacts(source=known.source, engine=None),
-        applied=AppliedFacts(
-            project=known.project, target=known.target, module_ref=known.module_ref
-        ),
-    )
+    return {
+        **changes_in_run(run_id, provider_state=provider_state),
+        "source": known.source,
+        "engine": None,
+        "project": known.project,
+        "target": known.target,
+        "module_ref": known.module_ref,
+    }
 
 
 def claim(run_id: str, *, blueprint: str = "web", environment: str = "prod") -> Claim:

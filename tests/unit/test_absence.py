@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.domain.record.entry_facts import DestroyFacts, EntryFacts, EntryStamp
+from orchestrator.domain.record.entry_changes import EntryStamp, changes_in_run
 from orchestrator.domain.record.objects import (
     CheckedState,
     Doubt,
@@ -238,7 +238,7 @@ def test_the_next_marker_does_not_lose_sight_of_what_is_not_confirmed() -> None:
     before = unsure()
     found = mark(
         before,
-        EntryFacts(run_id="r"),
+        changes_in_run("r"),
         state(["s.c id-c"]),
         STAMP,
         command="destroy",
@@ -282,7 +282,7 @@ def test_a_confirmed_absence_tells_what_rests_on_the_word_of_a_person(again: boo
         found = reconciled(held, state(["s.c id-c"]), (forgotten,), STAMP, verification=None)
         marker = mark(
             found,
-            EntryFacts(run_id="r", destroy=DestroyFacts(verify_absence="state")),
+            {**changes_in_run("r"), "verify_absence": "state"},
             state(["s.c id-c"]),
             STAMP,
             command="destroy",

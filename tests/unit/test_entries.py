@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.entry_facts import EntryStamp
+from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.objects import (
     Doubt,
     ManualSearch,

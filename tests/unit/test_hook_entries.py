@@ -17,7 +17,7 @@ from orchestrator.domain.blueprint.graph import (
     derived_backend,
 )
 from orchestrator.domain.masking import MARK, Masker
-from orchestrator.domain.record.entry_facts import EntryFacts, EntryStamp
+from orchestrator.domain.record.entry_changes import EntryStamp, changes_in_run
 from orchestrator.domain.record.objects import Doubt, ObjectRef, Resources
 from orchestrator.domain.record.record import Fault, HookResult, OperationRecord, Verification
 from orchestrator.domain.record.states import IllegalMove, Status
@@ -160,7 +160,7 @@ def test_an_apply_makes_actions_a_matter_of_the_past_and_a_destroy_does_not() ->
     There is new work after an apply, with changes or without; a destroy goes on with the old.
     """
     before = carried_out(carried_out(applied(), "compensate", DONE), "before_destroy", DONE, 3)
-    run = EntryFacts(run_id=RUN)
+    run = changes_in_run(RUN)
     applying = mark(before, run, state(), stamp(9), command="apply", planned=())
     destroying = mark(before, run, state(), stamp(9), command="destroy", planned=())
     none = Verification(verdict="unverified", at=START)

@@ -14,7 +14,7 @@ from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.events.events import Event, StepFinished
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState, StateObject
-from orchestrator.domain.record.entry_facts import EntryFacts, EntryStamp
+from orchestrator.domain.record.entry_changes import EntryStamp, changes_in_run
 from orchestrator.domain.record.objects import ObjectRef, Resources
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.transitions.absence import MutationEvidence
@@ -55,7 +55,7 @@ def test_the_provider_state_alone_decides_how_an_emptying_ends(
     Empty, the target is gone by its parent; untouched, its record is the one from before with the
     attempt beside it; unreadable, nobody knows: `error`, and the next destroy does it again.
     """
-    marker = mark_with_parent(DISK, EntryFacts(run_id="later"), FULL, STAMP)
+    marker = mark_with_parent(DISK, changes_in_run("later"), FULL, STAMP)
     evidence = MutationEvidence(
         exit_code=exit_code, journal=Journal.of((), whole=True), state=state
     )
@@ -81,7 +81,7 @@ def test_what_had_left_the_provider_state_is_gone_with_the_parent_too() -> None:
     """
     The objects that only the record knew, from a destroy that was not confirmed, are named.
     """
-    marker = mark_with_parent(DISK, EntryFacts(run_id="later"), EMPTY, STAMP)
+    marker = mark_with_parent(DISK, changes_in_run("later"), EMPTY, STAMP)
     evidence = MutationEvidence(exit_code=0, journal=Journal.of((), whole=True), state=EMPTY)
 
     outcome = conclude(marker, DISK, evidence, STAMP)

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.domain.blueprint.blueprint import Policy
 from orchestrator.domain.plan.changes import PlannedObject
-from orchestrator.domain.plan.violations import Rule, violations
+from orchestrator.domain.plan.violations import Rule, violations_of_plan
 from orchestrator.domain.record.objects import Action
 
 EXISTING: tuple[Action, ...] = ("update", "delete", "replace", "forget", "unknown")
@@ -26,7 +26,7 @@ def planned(
 def broken(
     policy: Policy, *objects: PlannedObject, step: str = "db", destroyed: int = 0, **regions: str
 ) -> list[str]:
-    found = violations(policy, step, objects, regions=regions, destroyed=destroyed)
+    found = violations_of_plan(policy, step, objects, regions=regions, destroyed=destroyed)
     return [item.rule for item in found]
 
 
@@ -131,7 +131,7 @@ def test_unknown_tags_are_told_from_missing_ones(after: Any, unknown: Any, messa
     """
     item = planned("create", after=after, unknown=unknown)
     policy = Policy(required_tags=("owner",))
-    (found,) = violations(policy, "db", (item,), regions={}, destroyed=0)
+    (found,) = violations_of_plan(policy, "db", (item,), regions={}, destroyed=0)
 
     assert found.message == message
 

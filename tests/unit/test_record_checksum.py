@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.record.entry_facts import EntryStamp
+from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.objects import ObjectRef, Resources
 from orchestrator.domain.record.record import UnreadableRecord, parse_record
 from orchestrator.domain.transitions.transitions import observed

@@ -15,7 +15,7 @@ import pytest
 from orchestrator.app.commands.status import status_of
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.entry_facts import EntryStamp
+from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.objects import ReleasedObject, Resources
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import StepRun

@@ -6,7 +6,7 @@ Which places in a value are secret, by what is known and by what was recorded of
 from __future__ import annotations
 
 from orchestrator.domain.masking import MARK, Masker
-from orchestrator.domain.record.entry_facts import EntryStamp
+from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.secrets import secret_leaves, without_leaves
 from orchestrator.domain.text import Json
 from orchestrator.domain.transitions.assessment import outputs_of_state

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.app.surgery.requested_operations import check_settled, proven_objects
 from orchestrator.domain.engine_commands import INSTEAD, READS, EngineCommand
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.entry_facts import EntryFacts, EntryStamp
+from orchestrator.domain.record.entry_changes import EntryStamp, changes_in_run
 from orchestrator.domain.record.objects import Doubt, PlannedAction, Readback, Resources
 from orchestrator.domain.record.record import Command, Fault, OperationRecord, ProviderState
 from orchestrator.domain.record.states import Status
@@ -66,7 +66,7 @@ def operate(
     first = before is None or before.status in (Status.ABSENT, Status.DESTROYED)
     marker = mark(
         before,
-        facts(provider_state=BOUND) if first else EntryFacts(run_id="run-2"),
+        facts(provider_state=BOUND) if first else changes_in_run("run-2"),
         state(["s.a 1"], serial=2),
         STAMP,
         command=command,

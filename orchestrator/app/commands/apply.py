@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
-from msgspec import Struct
-
 from orchestrator.app.commands.retain import follow_declared
 from orchestrator.app.commands.review import review
 from orchestrator.app.inspection.earlier_runs import refusal
@@ -119,24 +117,12 @@ def carried_over(runner: StepRunner, name: str) -> StepRunChanges:
 SkipRule = Callable[[str, OperationRecord | None], Skip | Blocker | None]
 
 
-class ApplyPolicy(Struct, frozen=True):
-    """
-    How an applying command treats its steps: the source that each is laid out from, and the steps
-    that it skips.
-    """
-
-    source: SourceOf
-    rule: SkipRule
-
-
 def apply(services: Services, deployment: Deployment, request: ApplyRequest) -> int:
     """
     Apply the selected steps from their modules as they are. Returns the exit code.
     """
     rule = skip_finished if request.unfinished else skip_none
-    return run(
-        services, deployment, request, partial(work, policy=ApplyPolicy(current_module, rule))
-    )
+    return run(services, deployment, request, partial(work, source=current_module, rule=rule))
 
 
 def skip_none(_step: str, _record: OperationRecord | None) -> None:
@@ -154,15 +140,16 @@ def skip_finished(_step: str, record: OperationRecord | None) -> Skip | None:
     return Skip("already ok")
 
 
-def work(runner: StepRunner, selected: Sequence[str], *, policy: ApplyPolicy) -> None:
+def work(runner: StepRunner, selected: Sequence[str], *, source: SourceOf, rule: SkipRule) -> None:
     """
-    Apply the steps of a run that are not left alone, upstreams first.
+    Apply the steps of a run that ``rule`` does not leave alone, upstreams first, each laid out from
+    ``source``.
     """
     graph, steps = runner.deployment.graph, runner.steps
     runner.read_records()
     store_deployment(runner)
     follow_declared(runner, selected)
-    todo = _select_steps(runner, selected, policy)
+    todo = _select_steps(runner, selected, rule)
     check_children(runner.deployment, steps.records, todo)
     upstreams = {upstream for step in todo for upstream in graph.needs(step)} - set(todo)
     support = [step for step in upstreams if steps.status(step) in READY]
@@ -170,11 +157,9 @@ def work(runner: StepRunner, selected: Sequence[str], *, policy: ApplyPolicy) ->
         [step for step in support if not steps.values.needs_outputs_first(step)], recorded_module
     )
     failures |= steps.prepare_all(
-        [step for step in todo if not steps.values.needs_outputs_first(step)], policy.source
+        [step for step in todo if not steps.values.needs_outputs_first(step)], source
     )
-    failures |= store_snapshots(
-        runner, [step for step in todo if step not in failures], policy.source
-    )
+    failures |= store_snapshots(runner, [step for step in todo if step not in failures], source)
     failures |= _check_all_settings(runner, todo)
     doubts = runner.settle_all() | _check_all_certain(runner, todo)
     if doubts or (failures and runner.options.skip_preflight is None):
@@ -183,7 +168,7 @@ def work(runner: StepRunner, selected: Sequence[str], *, policy: ApplyPolicy) ->
     missing = upstreams - set(support)
     unchanged: Mapping[str, EnginePlan] = {}
     if not failures and not missing:
-        reviewed = review(runner, todo, "apply", source=policy.source)
+        reviewed = review(runner, todo, "apply", source=source)
         if not reviewed.goes_on:
             return
         unchanged = unchanged_plans(
@@ -191,7 +176,7 @@ def work(runner: StepRunner, selected: Sequence[str], *, policy: ApplyPolicy) ->
         )
     unstarted = runner.work_on(
         graph.subset({*todo, *upstreams}),
-        partial(_apply_step, runner, policy, unchanged),
+        partial(_apply_step, runner, source, unchanged),
         done=support,
         missing=missing,
     )
@@ -208,14 +193,14 @@ def work(runner: StepRunner, selected: Sequence[str], *, policy: ApplyPolicy) ->
         )
 
 
-def _select_steps(runner: StepRunner, selected: Sequence[str], policy: ApplyPolicy) -> list[str]:
+def _select_steps(runner: StepRunner, selected: Sequence[str], rule: SkipRule) -> list[str]:
     """
     The steps to work on; the others are reported. Refused where one is forbidden, with all of them.
     """
     todo: list[str] = []
     forbidden: list[Blocker] = []
     for step in selected:
-        match policy.rule(step, runner.steps.records.get(step)):
+        match rule(step, runner.steps.records.get(step)):
             case None:
                 todo.append(step)
             case Skip(why):
@@ -257,14 +242,14 @@ def _check_all_certain(runner: StepRunner, steps: Sequence[str]) -> dict[str, Or
 
 
 def _apply_step(
-    runner: StepRunner, policy: ApplyPolicy, unchanged: Mapping[str, EnginePlan], name: str
+    runner: StepRunner, source: SourceOf, unchanged: Mapping[str, EnginePlan], name: str
 ) -> Outcome:
     """
     Apply one step, again as its ``retry`` allows. ``unchanged`` holds the plans that are known to
     be empty.
     """
     if name not in runner.steps.prepared:
-        runner.steps.prepare(name, policy.source)
+        runner.steps.prepare(name, source)
         runner.settle(name)
         runner.check_certain(name)
     inputs = runner.steps.values.inputs(runner.deployment.steps[name])

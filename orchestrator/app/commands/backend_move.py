@@ -36,7 +36,7 @@ from orchestrator.domain.blueprint.stored_deployment import (
     with_hook_steps,
 )
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.entry_facts import EntryFacts
+from orchestrator.domain.record.entry_changes import changes_in_run
 from orchestrator.domain.record.record import OperationRecord, ProviderState
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
@@ -247,7 +247,7 @@ def move_to(
     services.files.write(copy, state.raw.decode())
     marker = mark(
         record,
-        EntryFacts(run_id=run_id, attempt=attempt, provider_state=record.provider_state),
+        changes_in_run(run_id, attempt=attempt, provider_state=record.provider_state),
         state,
         services.stamp(),
         command="push",

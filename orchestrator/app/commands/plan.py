@@ -121,11 +121,14 @@ class Planner:
             ),
             orphaned=() if request.options.orphaned else self._orphaned(),
         )
-        breaches = [*self._violations(rows), *rego_violations(self.services, deployment, document)]
+        violations = [
+            *self._violations(rows),
+            *rego_violations(self.services, deployment, document),
+        ]
         document = document.model_copy(
-            update={"policy": tuple(redacted(item, self.services.masker) for item in breaches)}
+            update={"policy": tuple(redacted(item, self.services.masker) for item in violations)}
         )
-        if any(item.verdict == "fail" for item in breaches):
+        if any(item.verdict == "fail" for item in violations):
             codes.append(Refused.exit_code)
         if request.detailed_exitcode and document.verdict != "no_changes":
             codes.append(2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from orchestrator.app.commands.apply import ApplyPolicy, SkipRule, apply, skip_finished, work
+from orchestrator.app.commands.apply import SkipRule, apply, skip_finished, work
 from orchestrator.app.inspection.earlier_runs import PriorRun, refusal, run_to_redeploy
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
 from orchestrator.app.run.request import (
@@ -128,8 +128,8 @@ def promote(
 
     lineage = _lineage(services, request, "promotion", earlier.record.run_id)
     request = replace(request, lineage=lineage)
-    policy = ApplyPolicy(module_of_run(earlier), rule)
-    return run(services, deployment, request, partial(work, policy=policy))
+    source = module_of_run(earlier)
+    return run(services, deployment, request, partial(work, source=source, rule=rule))
 
 
 def _repeat(
@@ -148,11 +148,11 @@ def _repeat(
         options=replace(request.options, steps=steps),
         lineage=_lineage(services, request, request.verb, earlier.record.run_id),
     )
-    policy = ApplyPolicy(module_of_run(earlier), rule)
+    source = module_of_run(earlier)
 
     def carry_out(runner: StepRunner, selected: Sequence[str]) -> None:
         _check_secrets(request, runner, earlier)
-        work(runner, selected, policy=policy)
+        work(runner, selected, source=source, rule=rule)
         _note_untouched(runner, earlier.record)
 
     return run(services, deployment, request, carry_out)

@@ -18,7 +18,7 @@ from orchestrator.app.steps.provider_query import keep_state
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.entry_facts import EntryFacts, RunFacts
+from orchestrator.domain.record.entry_changes import EntryChanges, changes_in_run
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import EngineRef, OperationRecord
 from orchestrator.domain.transitions.absence import MutationEvidence
@@ -102,17 +102,16 @@ class OwnedStep:
                 hint="run it again and answer yes, or approve with --yes",
             )
 
-    def _facts(self, record: OperationRecord, state: PulledState) -> EntryFacts:
+    def _facts(self, record: OperationRecord, state: PulledState) -> EntryChanges:
         run, info = self.runner.session.run, self.prepared.engine
-        return EntryFacts(
-            run_id=run.run_id,
-            provider_state=with_serial_of(record.provider_state, state),
-            run=RunFacts(
-                source=self.services.source,
-                engine=EngineRef(kind=info.kind, version=info.version),
-                lineage=run.lineage,
+        return {
+            **changes_in_run(
+                run.run_id, provider_state=with_serial_of(record.provider_state, state)
             ),
-        )
+            "source": self.services.source,
+            "engine": EngineRef(kind=info.kind, version=info.version),
+            "lineage": run.lineage,
+        }
 
     def _empty(self, state: PulledState, file: Path, spec: CallSpec) -> MutationEvidence:
         """

@@ -31,7 +31,7 @@ from orchestrator.domain.provider_query.query import (
 )
 from orchestrator.domain.provider_query.scope import differing
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.entry_facts import DestroyFacts
+from orchestrator.domain.record.entry_changes import EntryChanges
 from orchestrator.domain.record.objects import CheckedState, Doubt, SavedState
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.transitions.absence import (
@@ -91,7 +91,7 @@ def check_objects_visible(
 
 def absence_facts(
     context: QueryContext, options: PlanOptions, before: PulledState, *, run_id: str, attempt: int
-) -> DestroyFacts:
+) -> EntryChanges:
     """
     What the marker of a destroy says of how absence is to be confirmed. Where the provider is to be
     asked, the provider state that the destroy is about to empty is kept, durably.
@@ -99,7 +99,7 @@ def absence_facts(
     step, record = context.prepared.step, context.prepared.record
     method = absence_method(options.verify_absence, step.verify_absence, record)
     if method == "state":
-        return DestroyFacts(verify_absence=method)
+        return {"verify_absence": method, "saved_state": None}
     keep_state(context.services, context.prepared, before, context.evidence, STATE_BEFORE)
     saved = SavedState(
         run_id=run_id,
@@ -107,7 +107,7 @@ def absence_facts(
         host=context.services.actor.host,
         scope=context.scope(inventory(before)),
     )
-    return DestroyFacts(verify_absence=method, saved_state=saved)
+    return {"verify_absence": method, "saved_state": saved}
 
 
 def with_absence_findings(

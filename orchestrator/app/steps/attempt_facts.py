@@ -22,7 +22,7 @@ from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.blueprint.stored_deployment import content_digest
 from orchestrator.domain.provider_query.scope import fingerprint, scope
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.entry_facts import AppliedFacts, EntryFacts, ModuleFacts, RunFacts
+from orchestrator.domain.record.entry_changes import EntryChanges, changes_in_run
 from orchestrator.domain.record.record import EngineRef, ProviderState, TargetRef
 from orchestrator.domain.target import hook_of
 
@@ -67,61 +67,62 @@ class AttemptFacts:
         self._services.files.write(self._evidence / _RESOLVED, self._resolved_inputs)
         self._session.rerun_inputs()
 
-    def of(self, state: PulledState) -> EntryFacts:
+    def of(self, state: PulledState) -> EntryChanges:
         """
-        The facts for an entry written while the provider state is ``state``.
+        What an entry says that is written while the provider state is ``state``.
         """
         services, root, engine = self._services, self._prepared.work_dir, self._prepared.engine
         providers = _providers(services.workdirs.lock_file(root))
         snapshot = self._prepared.snapshot
-        applies = self._prepared.record is None or self._verb == "apply"
-        return EntryFacts(
-            run_id=self._session.run_id,
-            attempt=self._attempt,
-            provider_state=ProviderState(
+        changes: EntryChanges = {
+            **changes_in_run(self._session.run_id, attempt=self._attempt),
+            "provider_state": ProviderState(
                 backend=root.backend_type,
                 location=root.location,
                 workspace=services.workspace,
                 lineage=state.lineage or None,
                 serial=state.serial if state.lineage else None,
             ),
-            run=RunFacts(
-                source=services.source,
-                engine=EngineRef(kind=engine.kind, version=engine.version),
-                lineage=self._session.run.lineage,
-            ),
-            module=ModuleFacts(
-                snapshot.digest, providers, tuple(i.address for i in snapshot.protected)
-            ),
-            applied=self._applied(providers) if applies else None,
-        )
+            "source": services.source,
+            "engine": EngineRef(kind=engine.kind, version=engine.version),
+            "lineage": self._session.run.lineage,
+            "module_digest": snapshot.digest,
+            "providers": providers,
+            "protected": tuple(item.address for item in snapshot.protected),
+        }
+        if self._prepared.record is None or self._verb == "apply":
+            changes |= self._applied(providers)
+        return changes
 
-    def _applied(self, providers: Mapping[str, str]) -> AppliedFacts:
+    def _applied(self, providers: Mapping[str, str]) -> EntryChanges:
+        """
+        What an apply makes of the target. A destroy works from the recorded inputs and leaves it.
+        """
         deployment, step = self._session.deployment, self._prepared.step
         target = deployment.target(step.name)
-        return AppliedFacts(
-            project=deployment.project,
-            target=TargetRef(
+        return {
+            "project": deployment.project,
+            "target": TargetRef(
                 blueprint=target.blueprint, environment=target.environment, step=target.step
             ),
-            module_ref=step.module_ref,
-            targets=self._options.targets,
-            inputs_digest=self._inputs.digest(self._services.key),
-            resolved_inputs_file=self._resolved_inputs_file,
-            resolved_inputs_digest=self._resolved_inputs_digest,
-            rerun_inputs_file=f"runs/{self._session.run_id}/{self._session.rerun_inputs()}",
-            parent=str(deployment.target(step.owned_by)) if step.owned_by else None,
-            needs=tuple(sorted(step.needs)),
-            deployment=self._session.run.deployment,
-            verify_absence=step.verify_absence,
-            scope=scope(
+            "module_ref": step.module_ref,
+            "targets": self._options.targets,
+            "inputs_digest": self._inputs.digest(self._services.key),
+            "resolved_inputs_file": self._resolved_inputs_file,
+            "resolved_inputs_digest": self._resolved_inputs_digest,
+            "rerun_inputs_file": f"runs/{self._session.run_id}/{self._session.rerun_inputs()}",
+            "parent": str(deployment.target(step.owned_by)) if step.owned_by else None,
+            "needs": tuple(sorted(step.needs)),
+            "deployment": self._session.run.deployment,
+            "verify_absence": step.verify_absence,
+            "scope": scope(
                 {*self._prepared.snapshot.all_provider_sources.values(), *providers},
                 self._services.environ,
                 self._prepared.configured,
                 fingerprint,
             ),
-            state_encryption=state_encryption(self._services, self._prepared),
-        )
+            "state_encryption": state_encryption(self._services, self._prepared),
+        }
 
     @cached_property
     def _resolved_inputs(self) -> str:

@@ -444,9 +444,8 @@ class StepPipeline:
                 run_id=self.session.run_id,
                 attempt=self.attempt,
             )
-            facts = replace(
-                facts, destroy=replace(absence, unavailable_secrets=self.inputs.unavailable)
-            )
+            # It comes last: a destroy may confirm absence in another way than the step declares.
+            facts = {**facts, **absence, "unavailable_secrets": self.inputs.unavailable}
         marker = mark(
             record,
             facts,

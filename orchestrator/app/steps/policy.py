@@ -17,7 +17,12 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.plan.changes import PlannedObject, ResourceChange
-from orchestrator.domain.plan.violations import Violation, destroys, violations, violations_of_steps
+from orchestrator.domain.plan.violations import (
+    Violation,
+    destroys,
+    violations_of_plan,
+    violations_of_steps,
+)
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
@@ -36,10 +41,12 @@ def check_policy(session: Session, step: str, plan: CheckedPlan, *, override: st
         return
     objects = plan.content.objects
     before = session.count_destroys(destroys(objects))
-    breaches = [*violations(policy, step, objects, regions=plan.content.regions, destroyed=before)]
+    violations = [
+        *violations_of_plan(policy, step, objects, regions=plan.content.regions, destroyed=before)
+    ]
     row = _row(session, step).with_plan(plan.shown).counted()
-    breaches += _rego_violations(session, [row], "apply")
-    _refuse(session, breaches, override=override)
+    violations += _rego_violations(session, [row], "apply")
+    _refuse(session, violations, override=override)
 
 
 def check_policy_of_destroy(
@@ -67,9 +74,9 @@ def check_policy_of_destroy(
         actions = tuple(PlannedAction(address=o.address, action="delete") for o in inventory)
         changes = {"resources": resources, "actions": actions}
         rows.append(_row(session, step).model_copy(update=changes).counted())
-    breaches = [*violations_of_steps(session.deployment.policy, steps)]
-    breaches += _rego_violations(session, rows, "destroy")
-    _refuse(session, breaches, override=override)
+    violations = [*violations_of_steps(session.deployment.policy, steps)]
+    violations += _rego_violations(session, rows, "destroy")
+    _refuse(session, violations, override=override)
 
 
 def rego_violations(
@@ -105,19 +112,19 @@ def _row(session: Session, step: str) -> PlannedStep:
     return PlannedStep(step=step, target=str(session.deployment.target(step)), status="planned")
 
 
-def describe_violations(breaches: Sequence[Violation]) -> str:
+def describe_violations(violations: Sequence[Violation]) -> str:
     """
     What is forbidden, in one line.
     """
-    return "; ".join(f"{item.step}: {item.text}" if item.step else item.text for item in breaches)
+    return "; ".join(f"{item.step}: {item.text}" if item.step else item.text for item in violations)
 
 
-def refusals(breaches: Iterable[Violation]) -> dict[str, OrchestratorError]:
+def refusals(violations: Iterable[Violation]) -> dict[str, OrchestratorError]:
     """
     The refusal of each step of which a plan does what is forbidden; of the whole plan under "".
     """
     steps: dict[str, list[Violation]] = {}
-    for item in breaches:
+    for item in violations:
         if item.verdict == "fail":
             steps.setdefault(item.step, []).append(item)
     return {step: _refusal(items) for step, items in steps.items()}
@@ -132,9 +139,9 @@ def _refusal(forbidden: Sequence[Violation]) -> Refused:
     )
 
 
-def _refuse(session: Session, breaches: Sequence[Violation], *, override: str | None) -> None:
-    warnings = [item for item in breaches if item.verdict == "warn"]
-    forbidden = [item for item in breaches if item.verdict == "fail"]
+def _refuse(session: Session, violations: Sequence[Violation], *, override: str | None) -> None:
+    warnings = [item for item in violations if item.verdict == "warn"]
+    forbidden = [item for item in violations if item.verdict == "fail"]
     for item in warnings:
         session.services.note(f"the policy warns: {item.text}", level="warning", step=item.step)
     if not forbidden:

@@ -24,7 +24,7 @@ from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import Message
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.entry_facts import EntryFacts
+from orchestrator.domain.record.entry_changes import EntryChanges, changes_in_run
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Command, Fault, OperationRecord
 from orchestrator.domain.record.run_record import InFlight
@@ -213,12 +213,12 @@ def approve(runner: StepRunner, name: str, shown: str) -> None:
 
 def _place_in_run(
     runner: StepRunner, record: OperationRecord | None, attempt: int, state: PulledState
-) -> EntryFacts:
+) -> EntryChanges:
     """
     A record of objects keeps what was applied; only its place in this run is new.
     """
-    return EntryFacts(
-        run_id=runner.session.run_id,
+    return changes_in_run(
+        runner.session.run_id,
         attempt=attempt,
         provider_state=with_serial_of(record.provider_state if record else None, state),
     )

@@ -53,7 +53,7 @@ _TAGS = ("tags_all", "tags", "effective_labels", "labels")
 _REGION = ("region", "location")
 
 
-def violations(
+def violations_of_plan(
     policy: Policy,
     step: str,
     objects: Collection[PlannedObject],
@@ -92,7 +92,7 @@ def violations_of_steps(
     """
     destroyed = 0
     for step, objects, regions in steps:
-        yield from violations(policy, step, objects, regions=regions, destroyed=destroyed)
+        yield from violations_of_plan(policy, step, objects, regions=regions, destroyed=destroyed)
         destroyed += destroys(objects)
 
 

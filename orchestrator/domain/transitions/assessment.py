@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.domain.events.journal import ENGINE_ACTIONS, Journal, ObjectAction
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
+from orchestrator.domain.record.entry_changes import EntryChanges, EntryStamp
 from orchestrator.domain.record.objects import Action, Doubt, ObjectRef, PlannedAction, Resources
 from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules, is_refusal
 from orchestrator.domain.record.record import OperationRecord, OutputOrigin, ProviderState

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from orchestrator.domain.events.journal import lasting_warnings
 from orchestrator.domain.provider_state import last_writer
-from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
+from orchestrator.domain.record.entry_changes import EntryChanges, EntryStamp
 from orchestrator.domain.record.objects import Doubt, PlannedAction, Resources
 from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules
 from orchestrator.domain.record.record import (

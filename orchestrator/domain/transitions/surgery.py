@@ -10,7 +10,7 @@ import json
 from collections.abc import Collection, Iterable
 
 from orchestrator.domain.provider_state import PulledState, last_writer
-from orchestrator.domain.record.entry_facts import EntryChanges, EntryStamp
+from orchestrator.domain.record.entry_changes import EntryChanges, EntryStamp
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, Resources, SettledDoubt
 from orchestrator.domain.record.record import Attempt, Fault, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE

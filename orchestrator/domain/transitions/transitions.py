@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from orchestrator.domain.provider_state import PulledState, last_writer
-from orchestrator.domain.record.entry_facts import EntryChanges, EntryFacts, EntryStamp
+from orchestrator.domain.record.entry_changes import EntryChanges, EntryStamp
 from orchestrator.domain.record.objects import (
     Absence,
     Doubt,
@@ -69,7 +69,7 @@ def next_entry(
     trigger: Trigger,
     changes: EntryChanges,
     *,
-    facts: EntryFacts | None = None,
+    facts: EntryChanges | None = None,
     restores: OperationRecord | PriorStatus | None = None,
     content: OperationRecord | None = None,
 ) -> OperationRecord:
@@ -89,8 +89,7 @@ def next_entry(
         "actor": stamp.actor,
         "previous_checksum": None,  # told by the store when the entry is appended
     }
-    from_facts: EntryChanges = facts.changes() if facts else {}
-    updates: EntryChanges = {**from_facts, **changes, **header}
+    updates: EntryChanges = {**(facts or {}), **changes, **header}
     base = content or previous
     if base is None:
         return OperationRecord.model_validate(updates)
@@ -108,7 +107,7 @@ def with_fault(command: Command, fault: Fault) -> EntryChanges:
 
 def mark(
     before: OperationRecord | None,
-    facts: EntryFacts,
+    facts: EntryChanges,
     state: PulledState,
     stamp: EntryStamp,
     *,
@@ -141,7 +140,7 @@ def mark(
 
 
 def mark_with_parent(
-    before: OperationRecord, facts: EntryFacts, state: PulledState, stamp: EntryStamp
+    before: OperationRecord, facts: EntryChanges, state: PulledState, stamp: EntryStamp
 ) -> OperationRecord:
     """
     The marker for emptying the provider state of a target whose parent is confirmed gone (law:
@@ -236,7 +235,7 @@ def gone(
     return next_entry(previous, stamp, trigger, {**evidence, **_CLEARED, "absence": absence})
 
 
-def never_applied(facts: EntryFacts, stamp: EntryStamp) -> OperationRecord:
+def never_applied(facts: EntryChanges, stamp: EntryStamp) -> OperationRecord:
     """
     The first entry of a target that was never applied and whose provider state is empty: neither
     inputs nor a module were used.
@@ -254,7 +253,7 @@ def never_applied(facts: EntryFacts, stamp: EntryStamp) -> OperationRecord:
 
 def unchanged(
     before: OperationRecord | None,
-    facts: EntryFacts,
+    facts: EntryChanges,
     state: PulledState,
     stamp: EntryStamp,
     *,
@@ -276,7 +275,7 @@ def unchanged(
         "targets": (),
         "engine": _engine_of(before, facts, state),
         **_NO_HOOKS,
-        **outputs_of_state(before, facts.run_id, state, stamp, secrets_known=True),
+        **outputs_of_state(before, facts["run_id"], state, stamp, secrets_known=True),
     }
     retained = before is not None and before.status is Status.RETAINED
     if verification.verdict == "failed" and not retained:
@@ -288,7 +287,7 @@ def unchanged(
 
 def adopted_unapplied(
     before: OperationRecord | None,
-    facts: EntryFacts,
+    facts: EntryChanges,
     state: PulledState,
     stamp: EntryStamp,
     *,
@@ -307,19 +306,18 @@ def adopted_unapplied(
         "absence": None,
         "resources": resources,
         "engine": _engine_of(before, facts, state),
-        **outputs_of_state(None, facts.run_id, state, stamp, secrets_known=True),
+        **outputs_of_state(None, facts["run_id"], state, stamp, secrets_known=True),
     }
     return next_entry(before, stamp, Trigger.UNAPPLIED, entry, facts=facts)
 
 
 def _engine_of(
-    before: OperationRecord | None, facts: EntryFacts, state: PulledState
+    before: OperationRecord | None, facts: EntryChanges, state: PulledState
 ) -> EngineRef | None:
     """
     The engine that last wrote a provider state which this run has not written.
     """
-    engine = facts.run.engine if facts.run else None
-    return last_writer(state, engine, before.engine if before else None)
+    return last_writer(state, facts.get("engine"), before.engine if before else None)
 
 
 def checked(

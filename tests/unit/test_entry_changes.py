@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import get_type_hints
 
-from orchestrator.domain.record.entry_facts import EntryChanges
+from orchestrator.domain.record.entry_changes import EntryChanges
 from orchestrator.domain.record.record import OperationRecord
 
 
