@@ -5,6 +5,7 @@ Names of ours as keys of objects: reversible, and of characters that every objec
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 _SAFE = re.compile(rb"[A-Za-z0-9_-]")
 _ESCAPED = re.compile(r"=([0-9A-F]{2})")
@@ -20,14 +21,19 @@ def path_name(name: str) -> str:
     return "/".join(_escaped(part) for part in name.split("/"))
 
 
-def parse_name(key: str) -> str:
+def parse_name(key: str) -> str | None:
     """
-    The name that a key was made from.
+    The name that a key was made from; None for one that somebody else has made.
 
     >>> parse_name(path_name('ä/../%41//')) == 'ä/../%41//'
     True
+    >>> parse_name('.DS_Store'), parse_name('=ZZ'), parse_name('€')
+    (None, None, None)
     """
-    return "/".join("" if part == "=" else _unescaped(part) for part in key.split("/"))
+    with suppress(ValueError):
+        name = "/".join("" if part == "=" else _unescaped(part) for part in key.split("/"))
+        return name if path_name(name) == key else None
+    return None
 
 
 def _escaped(part: str) -> str:

@@ -231,7 +231,8 @@ class ObjectsStore:
             prefix += f"{path_name(blueprint)}/"
             if environment is not None:
                 prefix += f"{path_name(environment)}/"
-        tags = {_target(name): tag for name, tag in self._list(prefix)}
+        listed = ((_target(name), tag) for name, tag in self._list(prefix))
+        tags = {target: tag for target, tag in listed if target is not None}
         targets = sorted(t for t in tags if environment in (None, t.environment))
 
         def read(target: Target) -> OperationRecord | None:
@@ -304,7 +305,7 @@ class ObjectsStore:
         directory = prefix.rpartition("/")[0]
         listed = self._list(f"blobs/{path_name(directory)}/" if directory else "blobs/")
         names = (parse_name(name.partition("/")[2]) for name, _ in listed)
-        return sorted(name for name in names if name.startswith(prefix))
+        return sorted(name for name in names if name is not None and name.startswith(prefix))
 
     def close(self) -> None:
         """
@@ -479,9 +480,16 @@ def _target_name(target: Target) -> str:
     return "/".join(path_name(name) for name in names)
 
 
-def _target(name: str) -> Target:
-    _, blueprint, environment, step = name.split("/")
-    return Target(parse_name(blueprint), parse_name(environment), parse_name(step))
+def _target(name: str) -> Target | None:
+    """
+    The target of a head; None for an object that somebody else has put there.
+    """
+    names = [parse_name(part) for part in name.split("/", 3)[1:]]
+    match names:
+        case [str(blueprint), str(environment), str(step)]:
+            return Target(blueprint, environment, step)
+        case _:
+            return None
 
 
 def _claim_name(blueprint: str, environment: str) -> str:

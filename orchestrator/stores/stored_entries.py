@@ -9,12 +9,20 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from orchestrator.domain.record.record import OperationRecord, UnreadableRecord, parse_record
+from orchestrator.domain.record.record import (
+    NewerRecord,
+    OperationRecord,
+    UnreadableRecord,
+    parse_record,
+)
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
 from orchestrator.errors import Fenced, StoreUnavailable
 
 Model = TypeVar("Model", bound=BaseModel)
+
+_DAMAGED = "the store was edited by hand or is damaged; restore it from a backup"
+_NEWER = "a newer version of orchestrator has written it: use that version or a newer one"
 
 
 def read_entry(text: Json, *, target: Target, sequence: int | None, place: str) -> OperationRecord:
@@ -28,12 +36,12 @@ def read_entry(text: Json, *, target: Target, sequence: int | None, place: str) 
     except UnreadableRecord as exc:
         raise StoreUnavailable(
             f"{where} cannot be read: {exc}",
-            hint="a newer version of orchestrator may have written it; it is never taken as empty",
+            hint=_NEWER if isinstance(exc, NewerRecord) else _DAMAGED,
         ) from exc
     if record.target.target != target or sequence not in (None, record.sequence):
         raise StoreUnavailable(
             f"{where} holds entry {record.sequence} of {record.target.target}",
-            hint="the store was edited by hand or is damaged; restore it from a backup",
+            hint=_DAMAGED,
         )
     return record
 
@@ -48,7 +56,7 @@ def check_chain(entries: list[OperationRecord], *, place: str) -> list[Operation
             raise StoreUnavailable(
                 f"{place}: entry {before.sequence} of {before.target.target} is not the one that "
                 f"entry {entry.sequence} was made from",
-                hint="the store was edited by hand or is damaged; restore it from a backup",
+                hint=_DAMAGED,
             )
     return entries
 
@@ -62,7 +70,7 @@ def read_model(kind: type[Model], text: Json, *, what: str, place: str) -> Model
     except ValidationError as exc:
         raise StoreUnavailable(
             f"{place}: {what} cannot be read: {exc.errors()[0]['msg']}",
-            hint="the store was edited by hand or is damaged; restore it from a backup",
+            hint=_DAMAGED,
         ) from exc
 
 

@@ -596,8 +596,36 @@ def test_what_cannot_be_read_is_refused_and_nothing_is_written_after_it(
         lambda: store.append(entry(sequence=1, entry_id="another")),
     ]
     for read in reads:
-        with pytest.raises(StoreUnavailable, match=said):
+        with pytest.raises(StoreUnavailable, match=said) as raised:
             read()
+        way = "newer version" if said == "operation/2" else "restore it from a backup"
+        assert way in raised.value.hint
+    store.close()
+
+
+@pytest.mark.parametrize("name", ["s3", "gs", "az"])
+def test_what_others_put_into_a_bucket_is_left_alone(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str
+) -> None:
+    """
+    Objects between ours with names that we would not give are not taken for records or blobs.
+    """
+    place = shared_place(request, name, tmp_path)
+    store = place.open()
+    odd = Target("web", "prod", 'x["ä/b"]')
+    store.append(entry())
+    store.append(entry(odd))
+    store.put_blob("runs/r/run.json", b"{}")
+    client = open_bucket(place.url, place.config, place.environ).client
+    for stray in ("heads/README", "heads/web/prod/.a", "heads/web/prod/=ZZ", "heads/web/x/_é"):
+        client.put(f"1/acme/{stray}", b"not ours")
+    for stray in ("blobs/é", "blobs/runs/=ZZ", "blobs/runs/r/.DS_Store"):
+        client.put(f"1/acme/{stray}", b"not ours")
+
+    assert store.records() == [entry(), entry(odd)]
+    assert store.records("web", "prod") == [entry(), entry(odd)]
+    assert store.blobs("") == ["runs/r/run.json"]
+    assert store.blobs("runs/") == ["runs/r/run.json"]
     store.close()
 
 

@@ -383,6 +383,12 @@ class UnreadableRecord(Exception):
     """
 
 
+class NewerRecord(UnreadableRecord):
+    """
+    A stored record of a newer major schema.
+    """
+
+
 def parse_record(text: str | bytes) -> OperationRecord:
     """
     The record in ``text``; UnreadableRecord where it is damaged or of a newer major schema.
@@ -394,7 +400,7 @@ def parse_record(text: str | bytes) -> OperationRecord:
         raise UnreadableRecord(f"not an operation record: {exc}") from exc
     name, _, version = str(schema).partition("/")
     if f"{name}/{version.split('.')[0]}" != SCHEMA:
-        raise UnreadableRecord(f"schema {schema!r}; this version reads {SCHEMA!r}")
+        raise NewerRecord(f"schema {schema!r}; this version reads {SCHEMA!r}")
     checksum = data.pop("checksum", None)  # entries of older versions have none
     if checksum is not None and checksum != checksum_of(data):
         raise UnreadableRecord("damaged record: it is not what its checksum was made of")
