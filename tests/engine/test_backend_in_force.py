@@ -56,3 +56,29 @@ def test_an_override_file_behind_ours_is_refused(project: Project) -> None:
     ended = project.run("apply", "placed", "--yes")
     assert ended.code == 3, ended.said
     assert "is read after the generated" in ended.said
+
+
+def test_what_a_failed_init_set_up_is_not_taken_for_what_an_earlier_one_did(
+    project: Project,
+) -> None:
+    """
+    An init at another place failed after it had noted that place; the blueprint is set back. The
+    state is written where the blueprint says, not where the failed init would have had it.
+    """
+    tried = project.write("tried/one.tfstate", "{}")
+    elsewhere = BLUEPRINT.replace(
+        "one: {module: ../modules/m}",
+        f"one: {{module: ../modules/m, backend: {{type: local, config: {{path: {tried}}}}}}}",
+    )
+    project.ok("apply", "placed", "--step", "one", "--yes")
+    project.ok("destroy", "placed", "--step", "one", "--yes")
+    project.write("blueprints/placed.yaml", elsewhere)
+    failed = project.run("apply", "placed", "--step", "one", "--yes")
+    tried.unlink()
+    project.write("blueprints/placed.yaml", BLUEPRINT)
+
+    project.ok("apply", "placed", "--step", "one", "--yes")
+
+    assert failed.code == 11 and "initialising" in failed.said, failed.said
+    assert not tried.exists()
+    assert "terraform_data" in (project.own / "state/placed/default/one.tfstate").read_text()

@@ -995,6 +995,7 @@ def test_lost_init_is_needed_again(project: Project) -> None:
     link.symlink_to(project.root / "no-cache")
     without_cache = project.prepare().init_needed
     link.unlink()
+    project.init(root)
     with_all = project.prepare().init_needed
     (root.directory / ".terraform").rename(root.directory / "away")
     without_directory = project.prepare().init_needed

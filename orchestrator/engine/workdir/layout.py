@@ -182,6 +182,13 @@ class Layout:
         wanted = self.init_digest(self.read_note("wanted"))
         return done is not None and done == wanted and self._has_init()
 
+    def forget_init(self) -> None:
+        """
+        Note that no init is known to hold: one that fails or is killed leaves its backend behind.
+        """
+        with suppress(OSError):  # what cannot be removed cannot be read either
+            (self._notes / "initialised.json").unlink()
+
     def remember_init(self) -> None:
         """
         Note that init succeeded for what was wanted last.

@@ -198,6 +198,9 @@ class DirectoryWorkDirs:
             backend_file = layout.write_backend(generated.backend)
             basis = _init_basis(snapshot, generated, engine, setup.early_digest)
             layout.write_note("wanted", basis)
+            init_needed = not layout.is_initialised()
+            if init_needed:
+                layout.forget_init()
             init_key = ""
             if setup.backend_type in _PLACE:
                 alike = _init_basis(snapshot, _without_place(generated), engine, setup.early_digest)
@@ -211,7 +214,7 @@ class DirectoryWorkDirs:
             location=where,
             backend_type=setup.backend_type,
             variables=generated.variables,
-            init_needed=not layout.is_initialised(),
+            init_needed=init_needed,
             early_values=setup.early_values,
             required_providers=generated.terraform.get("required_providers", {}),
             provider_blocks=generated.provider_blocks,
