@@ -4,6 +4,8 @@ The provider state lies where the blueprint says, whatever backend the module na
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,4 +83,37 @@ def test_what_a_failed_init_set_up_is_not_taken_for_what_an_earlier_one_did(
 
     assert failed.code == 11 and "initialising" in failed.said, failed.said
     assert not tried.exists()
+    assert "terraform_data" in (project.own / "state/placed/default/one.tfstate").read_text()
+
+
+def _other_backend(dot_terraform: Path) -> None:
+    noted = dot_terraform / "terraform.tfstate"
+    document = json.loads(noted.read_text())
+    document["backend"]["config"]["path"] = str(dot_terraform / "own.tfstate")
+    noted.write_text(json.dumps(document))
+
+
+def _other_workspace(dot_terraform: Path) -> None:
+    (dot_terraform / "environment").write_text("own")
+
+
+@pytest.mark.parametrize("choose", [_other_backend, _other_workspace])
+def test_what_somebody_chose_in_a_working_directory_moves_no_state(
+    project: Project, choose: Callable[[Path], None]
+) -> None:
+    """
+    `init` with another backend, or `workspace select`, by hand in the directory that `status -v`
+    shows: the blueprint's backend and the workspace of the settings are in force again.
+    """
+    one = ("placed", "--step", "one")
+    project.ok("apply", *one, "--yes")
+    dot_terraform = project.own / "work/placed/default/one/.terraform"
+    choose(dot_terraform)
+    planned = project.run("plan", *one)
+
+    project.ok("destroy", *one, "--yes")
+    choose(dot_terraform)
+    project.ok("apply", *one, "--yes")
+
+    assert planned.code == 0, planned.said
     assert "terraform_data" in (project.own / "state/placed/default/one.tfstate").read_text()

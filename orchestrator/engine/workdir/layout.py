@@ -72,6 +72,8 @@ class Layout:
         make_private(self._notes)
         make_private(self.directory)
         self._drop_damaged_backend()
+        # The workspace is that of the settings, whatever somebody selected in the directory.
+        (self.directory / ".terraform/environment").unlink(missing_ok=True)
         self._take_over_notes()
         notes = self.read_note("layout") or {}
         marks: dict[str, Json] = notes.get("files", {})

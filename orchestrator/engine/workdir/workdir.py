@@ -198,7 +198,7 @@ class DirectoryWorkDirs:
             backend_file = layout.write_backend(generated.backend)
             basis = _init_basis(snapshot, generated, engine, setup.early_digest)
             layout.write_note("wanted", basis)
-            init_needed = not layout.is_initialised()
+            init_needed = not self._init_holds(layout, setup.backend_type, where)
             if init_needed:
                 layout.forget_init()
             init_key = ""
@@ -428,13 +428,30 @@ class DirectoryWorkDirs:
         (place / ".terraform").symlink_to(kept)
         return same
 
+    def _init_holds(self, layout: Layout, backend_type: str, place: str) -> bool:
+        """
+        Whether the last init was for what is wanted, and its backend is in force: somebody may have
+        run another one in there.
+        """
+        try:
+            in_force = layout.is_initialised() and self._in_force(layout, backend_type)
+        except Invalid:
+            return False
+        return in_force == (backend_type, place)
+
+    def _in_force(self, layout: Layout, backend_type: str) -> tuple[str, str]:
+        """
+        The type and the place of the backend that the last ``init`` set up.
+        """
+        wanted = layout.read_note("terraform")["backend"].get(backend_type, {})
+        kind, config = _backend_in_force(layout.directory, wanted)
+        return kind, location(kind, config, self._project)
+
     def _check_backend(self, root: WorkDir) -> None:
         """
         Invalid where ``init`` has set up another backend than the blueprint's, or another place.
         """
-        wanted = self._layout(root).read_note("terraform")["backend"]
-        kind, config = _backend_in_force(root.directory, wanted.get(root.backend_type, {}))
-        place = location(kind, config, self._project)
+        kind, place = self._in_force(self._layout(root), root.backend_type)
         if (kind, place) != (root.backend_type, root.location):
             raise Invalid(
                 [
