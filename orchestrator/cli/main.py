@@ -65,7 +65,7 @@ COMMANDS = {
     "outputs": "status",
     "plan": "plan",
     "reconcile": "reconcile",
-    "recover": "recover",
+    "recover": "status",
     "redeploy": "rerun",
     "release": "retain",
     "retain": "retain",

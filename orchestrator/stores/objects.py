@@ -32,8 +32,14 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.object_names import parse_name, path_name
-from orchestrator.stores.stored_entries import check_chain, fenced_error, read_entry, read_model
+from orchestrator.stores.stored_entries import (
+    check_chain,
+    fenced_error,
+    parse_name,
+    path_name,
+    read_entry,
+    read_model,
+)
 
 if TYPE_CHECKING:
     from obstore import PutResult

@@ -9,13 +9,13 @@ from functools import partial
 
 from orchestrator.app.commands.retain import follow_declared, note_overdue_reviews, retain_declared
 from orchestrator.app.commands.review import review
-from orchestrator.app.destroy.hooks import (
+from orchestrator.app.destroy import (
+    OwnedStep,
     before_destroy_failures,
     destroy_hook_resources,
     note_before_destroy,
     run_before_destroy,
 )
-from orchestrator.app.destroy.owned_steps import OwnedStep
 from orchestrator.app.run.attempts import with_retries
 from orchestrator.app.run.hooks import hook_exit_codes
 from orchestrator.app.run.orphans import check_gone_steps, check_orphans, note_orphans

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from orchestrator.app.commands.plan_rows import PlanRows
-from orchestrator.app.destroy.hooks import check_before_destroy_known
+from orchestrator.app.destroy import check_before_destroy_known
 from orchestrator.app.inspection.orphans import alive_orphans
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.hooks import check_earlier_work

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from orchestrator.app.destroy.hooks import check_hooks_settled
+from orchestrator.app.destroy import check_hooks_settled
 from orchestrator.app.run.orphans import check_gone_steps, note_orphans
 from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.run import run
