@@ -288,6 +288,8 @@ class Layout:
         """
         Keep a note, whole or not at all.
         """
+        if self.read_note(name) == content:
+            return
         path = self._notes / f"{name}.json"
         temporary = path.with_suffix(".tmp")
         write_private(temporary, json.dumps(content, sort_keys=True).encode(), 0o600)
