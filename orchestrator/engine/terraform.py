@@ -176,6 +176,8 @@ class TerraformEngine:
                 result = self._end(child, ladder, transcript, spec, observe)
                 self._withdraw(spec)
                 return result
+            if question.is_passed_over:
+                files.end_waiting()
             opened.pop_all()
             self._waiting[files] = question, ladder, transcript
             return replace(_call_result(files, transcript, None), waits=True)
@@ -188,13 +190,19 @@ class TerraformEngine:
         stop: StopToken,
         observe: Callable[[Message], None],
     ) -> CallResult:
-        waiting = self._waiting.pop(CallFiles.of(spec), None)
-        if waiting is None:
+        files = CallFiles.of(spec)
+        if files not in self._waiting:
             return NEVER_STARTED
-        question, ladder, transcript = waiting
+        question, ladder, transcript = self._waiting[files]
+        approved = isinstance(request, Approve) and not stop.stopping
+        if approved and not question.is_passed_over:
+            try:
+                files.end_waiting()
+            except OSError as exc:
+                raise EngineFailed("engine", f"cannot note the approval: {exc}") from exc
+        del self._waiting[files]
         with transcript:
             dead = not question.is_passed_over and question.child.wait(0)
-            approved = isinstance(request, Approve) and not stop.stopping
             question.child.answer("yes" if approved else "no")
             ladder.restart(spec.timeout)
             result = self._end(question.child, ladder, transcript, spec, observe)
@@ -211,7 +219,7 @@ class TerraformEngine:
         """
         files = CallFiles.of(spec)
         self.discard(spec)
-        discard((files.identity, files.answer))
+        discard((files.identity, files.answer, files.waiting))
 
     def _end(
         self,
@@ -268,10 +276,11 @@ class TerraformEngine:
         ending = files.read_answer()
         keep = liveness is Liveness.ALIVE or not complete_log
         log = None if keep else self._open_log(files)
+        result = _reread(files, beginning.verb, spec, log=log)
+        if files.waiting.exists():  # whatever ended it, it was told nothing
+            result = replace(result, complete=True)
         return RecoveredCall(
-            started=ending is None or ending.started,
-            liveness=liveness,
-            result=_reread(files, beginning.verb, spec, log=log),
+            started=ending is None or ending.started, liveness=liveness, result=result
         )
 
     def discard(self, spec: CallSpec) -> None:
@@ -378,6 +387,8 @@ class TerraformEngine:
         try:
             if spec.early_values:
                 files.write_early_variables(spec.early_values)
+            if asks:
+                files.waiting.touch(0o600)
             seed = identity_seed(self._processes, verb(request))
             if not _needs_wrapper(request, spec) and ReadingChild.possible():
                 return ReadingChild.start(

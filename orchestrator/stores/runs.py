@@ -34,6 +34,7 @@ _LARGEST = 1 << 32  # bytes of a record or a log
 #: Endings of the files in an attempt's directory that never hold a secret.
 _MASKED = (".log", ".answer.json", ".identity.json", "inventory.json", "resolved.inputs.yml")
 _IDENTITY = "apply.identity.json"  # what the engine's wrapper leaves of a mutating call
+_WAITING = "apply.waiting"  # there while that call only plans
 
 
 class RunTrace(Struct, frozen=True):
@@ -144,7 +145,8 @@ class RunDirectory:
         for row in rows:
             sequence = row.get("sequence")
             place = self._root / run_id / "steps" / file_name(row["step"])
-            if sequence is not None or any(place.glob(f"*/{_IDENTITY}")):
+            mutating = place.glob(f"*/{_IDENTITY}")
+            if sequence is not None or not all(map(_only_plans, mutating)):
                 yield RunTrace(run_id, str(row["target"]), sequence and int(sequence))
 
     def inside(self, attempt: Path, name: str) -> Path:
@@ -169,7 +171,9 @@ class RunDirectory:
         secret = [
             path
             for path in run.rglob("raw/*")
-            if not path.name.startswith("apply.") or (done and path.is_relative_to(done))
+            if not path.name.startswith("apply.")
+            or _only_plans(path.parent)
+            or (done and path.is_relative_to(done))
         ]
         for path in (*secret, *run.rglob("*.tfplan"), *run.rglob("*.tfvars.json")):
             try:
@@ -287,6 +291,13 @@ class RunDirectory:
             return ProcessIdentity.model_validate_json(read_regular(place / _IDENTITY))
         except (OSError, ValueError):
             return None
+
+
+def _only_plans(place: Path) -> bool:
+    """
+    Whether the mutating call beside whose files this one lies was never approved.
+    """
+    return place.with_name(_WAITING).exists()
 
 
 def _parse(text: bytes) -> RunRecord:

@@ -185,6 +185,8 @@ def test_a_first_apply_in_one_process_killed_at_any_call_is_settled(tmp_path: Pa
         kill(pair, "apply", point)
         eventually(partial(has_ended, pair), "the engine ends")
         finish(pair, goal)
+        for call in pair.own.glob("runs/*/steps/*/*/apply.waiting"):
+            assert not list(call.parent.glob("raw/*")), point
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,17 @@ asks before it applies. Whatever goes otherwise than it should is planned and sa
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
+from orchestrator.engine.terraform import TerraformEngine
+from orchestrator.ports.engine import CallSpec, Cancel, EngineInfo, PlanAndAsk
 from tests.engine.programs import standin_tofu
+from tests.fakes.stops import Stop
 from tests.project import Ended, Project, eventually, finish
 
 pytestmark = pytest.mark.engine
@@ -221,6 +227,29 @@ def test_a_plan_that_fails_says_why_once(things: Applied) -> None:
     assert done.code == 10
     assert done.said.count("Invalid value for input variable") == 1
     assert things.steps("b")["s"]["status"] == "pending"
+
+
+def test_what_waited_when_all_was_killed_has_changed_nothing(tmp_path: Path) -> None:
+    """
+    Nobody has to wonder what an engine made that was told nothing.
+    """
+    (tmp_path / "main.tf").write_text(THINGS)
+    var_file = tmp_path / "v.json"
+    var_file.write_text('{"name": "web"}')
+    program = str(standin_tofu(tmp_path / "bin"))
+    info = EngineInfo("tofu", "1.12.6", (program,), "option", "")
+    spec = CallSpec(tmp_path, tmp_path / "evidence", "apply")
+    engine = TerraformEngine(info, environment={"TOFU_OBJECTS": str(tmp_path)})
+    assert engine.call(PlanAndAsk(var_file), spec, stop=Stop(), observe=print).waits
+
+    identity = json.loads((spec.evidence / "apply.identity.json").read_text())
+    os.kill(identity["pid"], signal.SIGKILL)
+    eventually((spec.evidence / "apply.answer.json").exists, "its wrapper tells")
+
+    found = TerraformEngine(info, environment={}).recover_call(spec)
+    assert (found.started, found.result.exit_code, found.result.complete) == (True, None, True)
+    engine.call(Cancel(), spec, stop=Stop(), observe=print)
+    assert not list(spec.evidence.glob("*.*.json"))
 
 
 def test_a_lock_is_waited_for_once(things: Applied) -> None:

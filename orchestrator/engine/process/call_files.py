@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.domain.text import Json
-from orchestrator.engine.process.wrapper import create_exclusively
+from orchestrator.engine.process.wrapper import create_exclusively, sync
 from orchestrator.local_files import read_regular
 from orchestrator.ports.engine import CallSpec
 from orchestrator.ports.system import Processes
@@ -93,6 +93,13 @@ class CallFiles(Struct, frozen=True):
         return self.evidence / f"{self.name}.answer.json"
 
     @property
+    def waiting(self) -> Path:
+        """
+        There while the engine plans and waits to be approved: then the call has mutated nothing.
+        """
+        return self.evidence / f"{self.name}.waiting"
+
+    @property
     def log(self) -> Path:
         return self.evidence / f"{self.name}.log"
 
@@ -141,6 +148,14 @@ class CallFiles(Struct, frozen=True):
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with os.fdopen(os.open(self.early_variables, flags, 0o600), "w") as file:
             file.write(json.dumps(dict(values), indent=0))  # the engine quotes a bad value's line
+
+    def end_waiting(self) -> None:
+        """
+        Note durably that the call is approved: who finds it must not take it for one that only
+        planned.
+        """
+        self.waiting.unlink()
+        sync(str(self.evidence))
 
     def write_identity(self, text: str) -> bool:
         """

@@ -71,7 +71,7 @@ def create_exclusively(path: str, text: str) -> bool:
         return False
     finally:
         _remove(draft)
-    _sync(os.path.dirname(path))
+    sync(os.path.dirname(path))
     return True
 
 
@@ -153,7 +153,7 @@ def _write(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def _sync(path: str) -> None:
+def sync(path: str) -> None:
     """
     Make a file or a directory durable, as far as it is there.
     """
@@ -241,7 +241,7 @@ def _run(
     for item in delete:
         _remove(item)
     # The answer must not be durable before the events it stands for, whoever wrote them.
-    _sync(f"{evidence}/raw/{name}.stdout")
+    sync(f"{evidence}/raw/{name}.stdout")
     if code != 0:  # an engine that ended well has stopped its providers itself
         for pid in providers_left(me):
             try:
@@ -251,7 +251,7 @@ def _run(
     path = f"{evidence}/{name}.answer.json"
     _write(f"{path}.tmp", answer_text(None if faulty else code))
     os.rename(f"{path}.tmp", path)
-    _sync(evidence)
+    sync(evidence)
     return DONE
 
 
