@@ -56,6 +56,9 @@ _AT_ONCE = 16
 #: Tries to take a claim that changes while it is looked at.
 _TRIES = 5
 
+#: What the client library calls a request without an answer.
+_NO_ANSWER = {"Connect": "cannot be reached", "Timeout": "does not answer"}
+
 #: What S3 and Google, and Azure, say where the bucket is there and the object is not.
 _NO_OBJECT = ("NoSuchKey", "BlobNotFound")
 
@@ -514,6 +517,10 @@ def _reason(exc: Exception) -> str:
     text = str(exc).strip()
     if "169.254.169.254" in text:  # the last place to ask, on a machine that is no instance
         return "no credentials: neither in the environment or backend block, nor of the machine"
+    address = re.search(r"https?://[^/\s]+", text)
+    for kind, words in _NO_ANSWER.items():
+        if address is not None and f"kind: {kind}" in text:
+            return f"{address[0]} {words}"
     return _server_message(text) or (text.splitlines() or [type(exc).__name__])[0][:300]
 
 

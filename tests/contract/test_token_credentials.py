@@ -530,6 +530,16 @@ def test_what_is_not_supported_is_refused(url: str, config: dict[str, str], said
         open_bucket(url, config, {})
 
 
+def test_a_server_that_is_not_there_is_told() -> None:
+    """
+    Which one cannot be reached, and nothing of how often it was tried.
+    """
+    config = {**KEYS, "endpoint": "http://127.0.0.1:9", "use_path_style": True}
+
+    with pytest.raises(StoreUnavailable, match=r": http://127.0.0.1:9 cannot be reached$"):
+        read("s3://acme/x", config, {})
+
+
 def test_a_missing_file_of_authorities_of_the_machine_is_ignored() -> None:
     """
     As the engine does it.
