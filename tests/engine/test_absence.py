@@ -99,13 +99,13 @@ class Fleet:
 
 
 @pytest.fixture(scope="module")
-def fleet(each_engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """
     The fleet, applied and destroyed.
     """
     root = tmp_path_factory.mktemp("absence")
     cloud = Cloud(root / "cloud.db")
-    found = Fleet(root / "project", cloud, each_engine)
+    found = Fleet(root / "project", cloud, engine)
     with attached(found.project, cloud, root):
         found.project.ok("apply", "fleet", "--yes")
         found.arm()

@@ -53,8 +53,8 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(each_engine: str, tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    place = Place(tmp_path_factory.mktemp("scene"), each_engine)
+def scene(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    place = Place(tmp_path_factory.mktemp("scene"), engine)
     with place.cloud.attached() as reattach:
         place.project.environ["TF_REATTACH_PROVIDERS"] = reattach
         return Scene(place)

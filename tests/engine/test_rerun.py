@@ -157,8 +157,8 @@ class Story:
 
 
 @pytest.fixture(scope="module")
-def story(each_engine: str, tmp_path_factory: pytest.TempPathFactory) -> Story:
-    return Story(tmp_path_factory.mktemp("rerun"), each_engine)
+def story(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    return Story(tmp_path_factory.mktemp("rerun"), engine)
 
 
 def statuses(ended: Ended) -> list[str]:
