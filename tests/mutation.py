@@ -8,7 +8,8 @@ each is printed as it ends, with the name by which ``--place`` breaks it again.
 Tests are collected once and run once, to learn which functions each of them runs; then each mutant
 is a fork of this process in which one function has another code, and the tests that run that
 function are run until one fails, the quickest first and at most ``--most``. Runs of the tool that
-`tests.server` forks are broken, and looked at, as well.
+`tests.server` forks are broken, and looked at, as well. A test that fails counts only if it passes
+in such a fork without the change.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import copy
 import importlib
 import os
 import random
+import select
 import signal
 import sys
 import tempfile
@@ -43,7 +45,7 @@ TESTS = ("tests/unit", "tests/golden")
 BREAK, SEEN = "MUTATION_BREAK", "MUTATION_SEEN"
 #: How many times longer than without a change the tests may take, and some seconds more, before a
 #: mutant that made something endless counts as noticed.
-ENDLESS = 20
+ENDLESS = 6
 
 SWAPPED: dict[type[ast.AST], type[Any]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE,
@@ -163,6 +165,10 @@ def _spans(code: CodeType, line: int) -> bool:
     return min(lines) <= line <= max(lines) or any(_spans(each, line) for each in inner)
 
 
+#: A test, and the seconds that it usually takes.
+_Timed = tuple[float, pytest.Item]
+
+
 class Runner:
     """
     A pytest plugin that runs the collected tests once, and then for each mutant those that matter.
@@ -173,6 +179,7 @@ class Runner:
         self._places = places
         self._most = most
         self.results: Counter[str] = Counter()
+        self._passes: dict[pytest.Item, bool] = {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         run_by: dict[tuple[str, int], list[tuple[float, pytest.Item]]] = {}
@@ -190,9 +197,9 @@ class Runner:
             function, code = place
             key = (function.__code__.co_filename, function.__code__.co_firstlineno)
             by_time = sorted(run_by.get(key, ()), key=lambda each: each[0])
-            tests = by_time[: self._most]
+            tests = [each for each in by_time if self._passes.get(each[1], True)][: self._most]
             began = time.monotonic()
-            result = _outcome(changed, function, code, tests) if tests else "untested"
+            result = self._outcome(changed, function, code, tests)
             self.results[result] += 1
             print(
                 f"{result}  {changed}  ({len(tests)} of {len(by_time)} tests, "
@@ -202,6 +209,28 @@ class Runner:
             if self.results.total() >= self._places:
                 break
         return True
+
+    def _outcome(
+        self, changed: Mutant, function: FunctionType, code: CodeType, tests: Sequence[_Timed]
+    ) -> str:
+        """
+        Whether a test fails, or they do not end, with the change only.
+        """
+        if not tests:
+            return "untested"
+
+        def change() -> None:
+            function.__code__ = code
+            os.environ[BREAK] = changed.place
+
+        while (failed := _first_failure(tests, change)) is not None:
+            for _, item in failed:
+                if item not in self._passes:
+                    self._passes[item] = _first_failure([(0.0, item)], lambda: None) is None
+            if all(self._passes[item] for _, item in failed):
+                return "noticed" if len(failed) == 1 else "endless"
+            tests = [each for each in tests if self._passes.get(each[1], True)]
+        return "survives"
 
 
 def drawn(seed: int) -> Iterator[Mutant]:
@@ -268,33 +297,31 @@ def watched(environ: Mapping[str, str], call: Callable[[], int]) -> int:
             written.writelines(f"{name} {line}\n" for name, line in seen.copy())
 
 
-def _outcome(
-    changed: Mutant,
-    function: FunctionType,
-    code: CodeType,
-    tests: Sequence[tuple[float, pytest.Item]],
-) -> str:
+def _first_failure(tests: Sequence[_Timed], change: Callable[[], None]) -> Sequence[_Timed] | None:
     """
-    Whether one of the tests fails, or they do not end, with the change; each has its usual time.
+    The first of the tests that fails in a fork after the ``change``; all of them if they do not
+    end, None if all pass.
     """
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.setsid()
         with suppress(BaseException):
-            function.__code__ = code
-            os.environ[BREAK] = changed.place
-            if not any(_fails(item) for _, item in tests):
-                os._exit(0)
-        os._exit(1)
-    end = time.monotonic() + ENDLESS * (3 + sum(usual for usual, _ in tests))
-    while time.monotonic() < end:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return "survives" if status == 0 else "noticed"
-        time.sleep(0.01)
-    os.killpg(child, signal.SIGKILL)
+            change()
+            failed = next((n for n, (_, item) in enumerate(tests) if _fails(item)), None)
+            os.write(writer, b"passed" if failed is None else b"%d" % failed)
+        os._exit(0)
+    os.close(writer)
+    usual = sum(seconds for seconds, _ in tests)
+    told = select.select([reader], [], [], ENDLESS * (10 + usual))[0]
+    text = os.read(reader, 100) if told else b""
+    os.close(reader)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return "endless"
+    if text == b"passed":
+        return None
+    return [tests[int(text)]] if text else tests
 
 
 def main() -> int:
