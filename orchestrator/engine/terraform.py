@@ -160,9 +160,7 @@ class TerraformEngine:
         if stop.stopping:
             discard(spec.delete_after)
             return NEVER_STARTED
-        transcript = Transcript(
-            files, verb(request), spec.mask, module=spec.module, log=self._open_log(files)
-        )
+        transcript = Transcript(files, verb(request), spec, log=self._open_log(files))
         with contextlib.ExitStack() as opened:
             opened.enter_context(transcript)
             child = self._start(request, files, spec)
@@ -557,7 +555,7 @@ def _watch(
 
 def _reread(files: CallFiles, verb_name: str, spec: CallSpec, *, log: int | None) -> CallResult:
     ending = files.read_answer()
-    with Transcript(files, verb_name, spec.mask, module=spec.module, log=log) as transcript:
+    with Transcript(files, verb_name, spec, log=log) as transcript:
         transcript.more()
         transcript.end(ending)
     return _call_result(files, transcript, ending)

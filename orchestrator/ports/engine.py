@@ -202,7 +202,8 @@ class CallSpec(Struct, frozen=True):
     once the grace since the SIGINT, whatever it was for, has passed. None means no limit.
     ``early_values`` are variables without which OpenTofu cannot load the configuration: they reach
     it in a private file that is gone when the call ends. ``module`` is the path of the module for
-    people: the places that diagnostics name are told under it.
+    people: the places that diagnostics name are told under it. ``crash_log`` is the file for what a
+    crashing engine says, where ``evidence`` does not last.
     """
 
     directory: Path
@@ -215,6 +216,7 @@ class CallSpec(Struct, frozen=True):
     grace: float | None = None
     early_values: Mapping[str, Json] = field(default_factory=dict)
     module: str = ""
+    crash_log: Path | None = None
 
 
 class CallResult(Struct, frozen=True):

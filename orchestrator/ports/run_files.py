@@ -72,6 +72,12 @@ class RunFiles(Protocol):
         A private directory for the evidence of a reading command, removed at the end.
         """
 
+    def crash_log(self, evidence: Path) -> Path | None:
+        """
+        Where to keep what a crashing engine says, where a call's ``evidence`` does not last; None
+        where it does.
+        """
+
     def engine_identities(self, run_id: str, step: str) -> list[ProcessIdentity]:
         """
         The processes of all engine calls that a step of a run left on this machine.

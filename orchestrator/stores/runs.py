@@ -249,6 +249,13 @@ class RunDirectory:
         finally:
             os.close(descriptor)
 
+    def crash_log(self, evidence: Path) -> Path | None:
+        """
+        The one file beside the runs where the evidence is in a directory that goes.
+        """
+        lasts = not any(part.startswith((_SCRATCH, _PRIVATE)) for part in evidence.parts)
+        return None if lasts else self._root.parent / "crash.log"
+
     def _remove_stale_scratch(self) -> None:
         for path in self._root.glob(f"{_SCRATCH}*"):
             with suppress(OSError):  # in use, or removed by another command

@@ -16,6 +16,7 @@ from orchestrator.domain.transitions.absence import MutationEvidence, engine_fau
 from orchestrator.engine.process.environment import child_environment
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.ports.engine import Apply, CallResult, CallSpec, EngineInfo
+from orchestrator.stores.runs import RunDirectory
 from tests.fakes.journals import state
 from tests.fakes.stops import Stop
 
@@ -38,7 +39,9 @@ def recorded(name: str) -> str:
     return str(json.loads(place.read_text())["stderr"])
 
 
-def crashed(place: Path, stderr: str, ending: str = "exit 11") -> CallResult:
+def crashed(
+    place: Path, stderr: str, ending: str = "exit 11", crash_log: Path | None = None
+) -> CallResult:
     (place / "said").write_text(stderr)
     program = place / "engine"
     told = "case $1 in version) echo OpenTofu v1.12.6; exit;; esac"
@@ -49,7 +52,11 @@ def crashed(place: Path, stderr: str, ending: str = "exit 11") -> CallResult:
         environment=child_environment({"PATH": "/usr/bin:/bin"})[0],
     )
     spec = CallSpec(
-        place, place / "evidence", "apply", mask=lambda text: text.replace("hunter2", "***")
+        place,
+        place / "evidence",
+        "apply",
+        mask=lambda text: text.replace("hunter2", "***"),
+        crash_log=crash_log,
     )
     return engine.call(Apply(place / "p"), spec, stop=Stop(), observe=lambda _: None)
 
@@ -97,6 +104,23 @@ def test_a_crash_in_no_known_form_is_one_all_the_same(
     log = place_of_log(tmp_path).read_text()
     assert "hunter2" not in log
     assert ("registers" in log) == bool(stderr)
+
+
+def test_what_a_crash_says_is_kept_where_the_evidence_of_its_call_goes(tmp_path: Path) -> None:
+    """
+    Reading commands leave no evidence: one private file beside the runs has all of it, masked.
+    """
+    files = RunDirectory(tmp_path / "runs")
+    with files.scratch() as evidence:
+        kept = files.crash_log(evidence / "s")
+        result = crashed(tmp_path, "panic: hunter2\n\ngoroutine 1 [running]:\n", crash_log=kept)
+
+    (error,) = Journal.of(result.messages, whole=result.complete).errors
+    assert kept is not None
+    assert f"all of it: {kept}" in error.detail
+    assert kept.read_text() == "panic: ***\n\ngoroutine 1 [running]:\n"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert files.crash_log(files.attempt("R1", "s", 1)) is None, "evidence of a run stays"
 
 
 @pytest.mark.parametrize("ending", ["exit 1", "kill -KILL $$"])

@@ -161,6 +161,7 @@ def call_spec(
         grace=services.limits.grace,
         early_values=work_dir.early_values,
         module=work_dir.module,
+        crash_log=services.files.crash_log(evidence),
     )
 
 

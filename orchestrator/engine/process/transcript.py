@@ -13,7 +13,6 @@ from orchestrator.domain.events.events import DiagnosticMessage, LogLine, Messag
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import escaped
 from orchestrator.engine.messages import (
-    Mask,
     ParsedLine,
     parse_crash,
     parse_line,
@@ -21,8 +20,8 @@ from orchestrator.engine.messages import (
     render,
 )
 from orchestrator.engine.process.call_files import AnswerFile, CallFiles
+from orchestrator.ports.engine import CallSpec
 
-_READS = ("init", "plan", "show", "pull")  # the log of such a call may be gone after the command
 _LAST_LINES = 20  # of a stderr that holds no diagnostic: a crash, or TF_LOG
 
 
@@ -34,14 +33,13 @@ class Transcript:
     comes into the log.
     """
 
-    def __init__(
-        self, files: CallFiles, verb: str, mask: Mask, *, module: str, log: int | None
-    ) -> None:
+    def __init__(self, files: CallFiles, verb: str, spec: CallSpec, *, log: int | None) -> None:
         self.verb = verb
+        self._crash_log = spec.crash_log
         self.stderr_text = ""
         self._stdout, self._stderr, self._log_file = files.stdout, files.stderr, files.log
-        self._mask = mask
-        self._module = module
+        self._mask = spec.mask
+        self._module = spec.module
         self._messages: list[Message] = []
         self._rest = b""
         self._size = 0
@@ -109,8 +107,8 @@ class Transcript:
             unexplained = ending is not None and ending.crashed and not has_error
             if crash := parse_crash(text, certain=unexplained):
                 crash = self._masked(crash)
-                if self.verb not in _READS:
-                    detail = f"{crash.detail}\nall of it: {self._log_file}".strip()
+                if (log := self._kept_log()) is not None:
+                    detail = f"{crash.detail}\nall of it: {log}".strip()
                     crash = crash.model_copy(update={"detail": detail})
                 parsed.append(ParsedLine(self.stderr_text, (DiagnosticMessage(crash),)))
         parsed += [
@@ -123,6 +121,18 @@ class Transcript:
             # What exec runs is shown as it comes: its stdout and stderr are not mixed.
             parsed += [ParsedLine(x, (LogLine(x),) if self.verb != "exec" else ()) for x in lines]
         return self._take(parsed)
+
+    def _kept_log(self) -> Path | None:
+        """
+        The file that keeps all that a crashed engine said; None where it could not be written.
+        """
+        if self._crash_log is None:
+            return self._log_file
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with suppress(OSError), os.fdopen(os.open(self._crash_log, flags, 0o600), "w") as file:
+            file.write(self.stderr_text)
+            return self._crash_log
+        return None
 
     def _parse(self, line: str) -> ParsedLine:
         if self.verb in ("plan", "apply"):
