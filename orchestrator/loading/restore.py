@@ -128,8 +128,11 @@ def _step(
     """
     current_step = (current.steps or {}).get(step.name)
     inputs: dict[str, Template] = dict(step.inputs)
+    settings: dict[str, Json] = {}
     for name in stored.withheld.get(step.name, ()):
-        if current_step is not None and name in current_step.inputs:
+        if "." in name and (value := _setting(step.name, name, current)) is not None:
+            settings[name] = value
+        elif current_step is not None and name in current_step.inputs:
             inputs[name] = current_step.inputs[name]
         else:
             problems.add(
@@ -138,8 +141,23 @@ def _step(
                 at,
                 "put it back, or let it come from an input or a variable: `orchestrator redeploy`",
             )
-    whole = replace(step, inputs=inputs, module=stored_module(stored, step, current.project_dir))
+    whole = replace(
+        with_settings(step, settings),
+        inputs=inputs,
+        module=stored_module(stored, step, current.project_dir),
+    )
     return with_hook_steps(whole, lambda root: _step(root, stored, current, at, problems))
+
+
+def _setting(step: str, name: str, current: CurrentSources) -> Json:
+    """
+    A credential among the settings of a step as the blueprint has it now; where that no longer has
+    the step, as all others have it. None where there is none.
+    """
+    steps = current.steps or {}
+    asked = [steps[step]] if step in steps else steps.values()
+    values = [literal_credentials(item).get(name) for item in asked]
+    return values[0] if values and all(value == values[0] for value in values) else None
 
 
 def _inputs(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
@@ -26,7 +26,7 @@ from orchestrator.domain.blueprint.blueprint import (
     StoredValue,
 )
 from orchestrator.domain.blueprint.inputs import digest, rerun_inputs
-from orchestrator.domain.blueprint.references import Resolved, Template
+from orchestrator.domain.blueprint.references import Path, Resolved, Template
 from orchestrator.domain.target import HOOK_KINDS
 from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
@@ -48,7 +48,8 @@ class StoredInput(StoredValue, frozen=True):
 class StoredDeployment(StoredValue, frozen=True, kw_only=True):
     """
     A deployment as data. ``env`` holds the digests of the environment variables that it refers to,
-    ``withheld`` those of step inputs that are secret and stood in the blueprint as they are.
+    ``withheld``, by step, those of secrets that stood in the blueprint as they are: inputs by name,
+    settings of its backend and providers by their path, as ``backend.conn_str``.
     ``key_id`` tells which project key the digests were made with.
     """
 
@@ -208,8 +209,11 @@ def known_secrets(stored: StoredDeployment, current: Deployment) -> dict[str, tu
     roots = current.steps_and_hooks()
     for root, inputs in stored.withheld.items():
         for name, old_digest in inputs.items():
-            secret = f"steps.{root}.inputs.{name}"
-            then[secret], today[secret] = old_digest, roots[root].inputs[name].raw
+            is_setting = "." in name
+            secret = f"steps.{root}.{name if is_setting else f'inputs.{name}'}"
+            settings = literal_credentials(roots[root])
+            now = settings.get(name) if is_setting else roots[root].inputs[name].raw
+            then[secret], today[secret] = old_digest, now
     return {name: (then[name], today[name]) for name in then}
 
 
@@ -261,32 +265,93 @@ def _portable_step(step: Step, withheld: Mapping[str, Collection[str]]) -> Step:
     )
     hidden = withheld[step.name]
     inputs = {name: template for name, template in step.inputs.items() if name not in hidden}
+    portable = with_settings(step, dict.fromkeys(literal_credentials(step)))
     return with_hook_steps(
-        replace(step, inputs=inputs, module=module, given=None, at=None),
+        replace(portable, inputs=inputs, module=module, given=None, at=None),
         lambda root: _portable_step(root, withheld),
     )
 
 
 def _literal_secrets(step: Step, key: bytes) -> Mapping[str, str]:
     """
-    The inputs for sensitive variables whose values stand in the blueprint, with their digests.
+    The inputs for sensitive variables, and the credentials among the settings of backend and
+    providers, whose values stand in the blueprint; with their digests.
     """
     variables = step.module.variables
-    return {
-        name: digest(template.raw, key)
+    inputs = {
+        name: template.raw
         for name, template in step.inputs.items()
         if name in variables and variables[name].secret and _holds_literal(template)
     }
+    secrets = {**inputs, **literal_credentials(step)}
+    return {name: digest(value, key) for name, value in secrets.items()}
+
+
+def literal_credentials(step: Step) -> dict[str, Json]:
+    """
+    The credentials among the settings of a step's backend and providers that stand in the blueprint
+    as they are, by their path.
+    """
+    return {
+        ".".join((place, *map(str, path))): value
+        for place, template in _settings(step).items()
+        for path, value in _literals(template)
+        if is_credential(str(path[-1]) if path else "", value)
+    }
+
+
+def with_settings(step: Step, values: Mapping[str, Json]) -> Step:
+    """
+    The step with other values at these paths of the settings of its backend and providers; None
+    takes a setting out.
+    """
+    raws = {place: template.raw for place, template in _settings(step).items()}
+    for name, value in values.items():
+        place = max((p for p in raws if name.startswith(f"{p}.")), key=len)
+        raws[place] = _with_value(raws[place], name.removeprefix(f"{place}.").split("."), value)
+    providers = {name: Template(raws[f"providers.{name}"]) for name in step.providers}
+    backend = replace(step.backend, config=Template(raws["backend"]))
+    return replace(step, backend=backend, providers=providers) if values else step
+
+
+def _settings(step: Step) -> dict[str, Template]:
+    providers = {f"providers.{name}": template for name, template in step.providers.items()}
+    return {"backend": step.backend.config, **providers}
+
+
+def _with_value(raw: Json, path: Sequence[str], value: Json) -> Json:
+    head, *rest = path
+    if isinstance(raw, list):
+        index = int(head)
+        return [_with_value(x, rest, value) if n == index and rest else x for n, x in enumerate(raw)]
+    inside = dict(raw or {})
+    if rest:
+        inside[head] = _with_value(inside.get(head), rest, value)
+    elif value is None:
+        inside.pop(head, None)
+    else:
+        inside[head] = value
+    return inside
 
 
 def _holds_literal(template: Template) -> bool:
     """
     Whether a part of the template is anything but one whole reference.
     """
+    return any(
+        isinstance(value, str | int | float) and value != "" for _, value in _literals(template)
+    )
+
+
+def _literals(template: Template) -> Iterator[tuple[Path, Json]]:
+    """
+    The parts of a template that are anything but one whole reference, by their path.
+    """
     whole = {use.path for use in template.uses if use.whole}
     everything = Resolved(template.raw, {(): ""})
-    literal = (everything.at(path).value for path in everything.leaves() if path not in whole)
-    return any(isinstance(value, str | int | float) and value != "" for value in literal)
+    for path in everything.leaves():
+        if path not in whole:
+            yield path, everything.at(path).value
 
 
 #: Fields that came after the first version, left out where they say nothing: a deployment that does
