@@ -118,7 +118,7 @@ _KEY = (
 _CONFIGURATION = "fix the input or the configuration at the place named. Nothing was changed"
 _CRASHED = (
     "the engine itself crashed: its first words say why. Change what they name, or use another "
-    "version of the engine (`--engine PATH`); then the same command goes on from here"
+    "version of the engine, by --engine; then the same command goes on from here"
 )
 _KILLED = "the engine was killed, and nothing is in doubt: the same command goes on from here"
 _DOUBTS = "reconcile asks what became of what is in doubt; nothing is made again before"
