@@ -29,9 +29,12 @@ from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.stored_deployment import (
     Orphan,
     StoredDeployment,
+    literal_credentials,
     with_hook_steps,
+    with_settings,
 )
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
+from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.deployment import load_deployment
@@ -267,6 +270,7 @@ def deployment_with_orphans(
         project_dir=project.project_dir,
         environ=project.environ,
         run_command=commands_of(project),
+        steps=base.steps_and_hooks(),
     )
     return with_orphans(base, orphans, current, whole=whole)
 

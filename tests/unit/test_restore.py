@@ -42,6 +42,14 @@ BLUEPRINT = """
         providers:
           aws: {region: "${env.REGION}", token: "${inputs.token}", key: "${inputs.certificate}"}
 """
+SETTINGS = """
+    backend: {type: http, config: {address: "https://state/${step.name}", password: hunter3}}
+    steps:
+      one:
+        module: ../modules/plain
+        providers: {aws: {region: eu, assume: [{token: "${env.REGION}", role: deploy}]}}
+      two: {module: ../modules/plain}
+"""
 ENVIRON = {
     "ORCHESTRATOR_INPUT_password": "of-then",
     "ORCHESTRATOR_INPUT_pair": '{"user": "ada", "pin": 7}',
@@ -143,6 +151,29 @@ def test_a_variable_stands_for_a_secret_that_came_from_elsewhere(stored: Stored)
 
     assert found.inputs["token"].value == "by-hand"
     assert stored.commands == []
+
+
+def test_a_credential_in_the_settings_of_a_backend_comes_from_the_blueprint_of_today(
+    project: ProjectOnDisk,
+) -> None:
+    """
+    For a step that left the blueprint, from where all others agree; where nothing has it any more
+    the error says so.
+    """
+    project.blueprint(SETTINGS)
+    deployment = project.load(environ=ENVIRON)
+    text = stored_form(deployment, KEY).to_json().encode()
+    stored = Stored(project, parse_deployment(text, content_digest(text)))
+    steps = deployment.steps
+    others = {"two": replace(steps["two"], name="two")}
+
+    again = stored.restore(steps=steps)
+    left = stored.restore(steps=others)
+
+    assert again.steps["one"].providers == steps["one"].providers
+    assert {again.steps["one"].backend, left.steps["one"].backend} == {steps["one"].backend}
+    with pytest.raises(Invalid, match=r"backend\.password.*stands in the blueprint only"):
+        stored.restore(steps={})
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,43 @@ def test_no_secret_is_in_it(project: ProjectOnDisk) -> None:
     }
 
 
+def test_a_credential_in_the_settings_of_a_backend_or_provider_is_not_in_it(
+    project: ProjectOnDisk,
+) -> None:
+    """
+    What its name or its text shows to be one is named by its path, with a keyed digest.
+    """
+    project.blueprint(
+        """
+        backend:
+          type: http
+          config:
+            address: "https://kim:hunter2@state/${step.name}"
+            username: kim
+            password: hunter3
+            retry_max: 2
+        steps:
+          one:
+            module: ../modules/plain
+            providers: {aws: {region: eu, assume: [{token: hunter4, role: deploy}], urls: ["http://k:hunter5@x"]}}
+          two: {module: ../modules/plain}
+        """
+    )
+    deployment = project.load()
+    stored = stored_form(deployment, KEY)
+    text = stored.to_json()
+
+    assert "hunter" not in text
+    assert list(stored.withheld["one"]) == [
+        "backend.address",
+        "backend.password",
+        "providers.aws.assume.0.token",
+        "providers.aws.urls.0",
+    ]
+    assert "kim" in text and "deploy" in text
+    assert changed_secrets(stored, deployment, KEY) == ()
+
+
 def test_what_a_sensitive_variable_is_given_is_a_secret(project: ProjectOnDisk) -> None:
     """
     A value that is given to an input is a secret if a module says so of the variable that it goes

@@ -15,9 +15,9 @@ from orchestrator.app.inspection.read_context import LifeSigns, ReadContext, hoo
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.credentials import CREDENTIAL
 from orchestrator.domain.destroy import applied_graph
 from orchestrator.domain.json_model import HookTarget
-from orchestrator.domain.provider_query.scope import CREDENTIAL
 from orchestrator.domain.record.record import (
     MISPLACED,
     Fault,

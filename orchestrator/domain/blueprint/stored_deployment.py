@@ -27,6 +27,7 @@ from orchestrator.domain.blueprint.blueprint import (
 )
 from orchestrator.domain.blueprint.inputs import digest, rerun_inputs
 from orchestrator.domain.blueprint.references import Path, Resolved, Template
+from orchestrator.domain.credentials import is_credential
 from orchestrator.domain.target import HOOK_KINDS
 from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
@@ -305,13 +306,15 @@ def with_settings(step: Step, values: Mapping[str, Json]) -> Step:
     The step with other values at these paths of the settings of its backend and providers; None
     takes a setting out.
     """
+    if not values:
+        return step
     raws = {place: template.raw for place, template in _settings(step).items()}
     for name, value in values.items():
         place = max((p for p in raws if name.startswith(f"{p}.")), key=len)
         raws[place] = _with_value(raws[place], name.removeprefix(f"{place}.").split("."), value)
     providers = {name: Template(raws[f"providers.{name}"]) for name in step.providers}
     backend = replace(step.backend, config=Template(raws["backend"]))
-    return replace(step, backend=backend, providers=providers) if values else step
+    return replace(step, backend=backend, providers=providers)
 
 
 def _settings(step: Step) -> dict[str, Template]:
@@ -322,8 +325,8 @@ def _settings(step: Step) -> dict[str, Template]:
 def _with_value(raw: Json, path: Sequence[str], value: Json) -> Json:
     head, *rest = path
     if isinstance(raw, list):
-        index = int(head)
-        return [_with_value(x, rest, value) if n == index and rest else x for n, x in enumerate(raw)]
+        inner = _with_value(raw[int(head)], rest, value) if rest else value
+        return [*raw[: int(head)], inner, *raw[int(head) + 1 :]]
     inside = dict(raw or {})
     if rest:
         inside[head] = _with_value(inside.get(head), rest, value)
@@ -363,6 +366,7 @@ _LATER_FIELDS = frozenset(
         "early_variables",
         "passed_elsewhere",
         "encryption",
+        "partial_backend",
         "interval",
         "jitter",
     }
@@ -381,7 +385,7 @@ def _plain(value: object) -> Json:
             return {
                 name: _plain(item)
                 for name, item in fields
-                if not (name in _LATER_FIELDS and (item is None or item == ()))
+                if not (name in _LATER_FIELDS and item in (None, (), ""))
             }
         case Mapping():
             return {key: _plain(item) for key, item in value.items()}

@@ -14,11 +14,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from orchestrator.domain.blueprint.references import Path, Resolved
+from orchestrator.domain.credentials import CREDENTIAL
 from orchestrator.domain.record.record import SENSITIVE
 from orchestrator.domain.text import Json
 
-#: Names of what may be a credential, written out, in a provider's configuration.
-CREDENTIAL = re.compile("key|secret|token|password|credential", re.IGNORECASE)
 _WHO = re.compile(f"role|profile|user|{CREDENTIAL.pattern}", re.IGNORECASE)
 
 #: Name and digest of everything that was looked at, sorted.
