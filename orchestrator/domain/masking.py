@@ -6,9 +6,10 @@ them, and what looks like a secret by its shape. What it cannot do:
 
 - find a value it was not told of, unless its shape gives it away;
 - mask a value of fewer than four characters, a boolean, or a number of fewer than four digits;
-- see a value that is encoded more than three times (as JSON more than twice), cut, wrapped (but for
-  its own base64 in lines of 64 or 76 characters), reversed, hashed, encrypted or compressed, or in
-  another encoding than those of `_forms`;
+- see a value that is encoded more than three times, cut, wrapped (but for its own base64 in lines
+  of 64 or 76 characters), reversed, hashed, encrypted or compressed, or in another encoding than
+  those of `_forms`; as UTF-16 it is seen where its characters stand beside NULs, so not where all
+  of the text is beyond Latin-1;
 - see a value that is spread over several calls of `mask`: a value of several lines is therefore
   masked line by line, but a private key it was not told of only where its block comes in one text.
 """
@@ -38,6 +39,7 @@ _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz01
 #: Words that may be encoded text, and how often one within the other is looked into.
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
 _PERCENT = re.compile(r"[^\s\"'<>%]*%[0-9A-Fa-f]{2}[^\s\"'<>]*")
+_NUL = re.compile(r"\x00|\\u0000|\\x00")
 _HEX = re.compile(rb"%([0-9A-Fa-f]{2})")
 _DEEPEST = 3
 
@@ -175,6 +177,9 @@ class Masker:
 
 def _masked(pattern: re.Pattern[str], within_base64: Collection[str], text: str) -> str:
     holds = partial(_holds, pattern, within_base64)
+    if "\0" in text or "00" in text:  # UTF-16 that was taken for UTF-8
+        narrow = _NUL.sub("", text)
+        text = narrow if narrow != text and holds(narrow) else text
     # First, for nobody can decode a word of which a part has been taken out.
     text = _BASE64.sub(partial(_hidden, _from_base64, holds), text)
     pieces, end = [], 0
@@ -218,13 +223,18 @@ def _holds(
 
 def _from_base64(word: str) -> str:
     """
-    The text that a word is the base64 of; empty where it is none, as nearly every word.
+    The text that a word is the base64 of, also that of UTF-16 in either order of bytes; empty where
+    it is none, as nearly every word.
     """
     signs = word.rstrip("=").replace("-", "+").replace("_", "/")
     try:
-        return binascii.a2b_base64(f"{signs}==").decode()
+        data = binascii.a2b_base64(f"{signs}==")
+        if b"\0" not in data:
+            return data.decode()
     except ValueError:
         return ""
+    codecs = ("utf-8", "utf-16-le", "utf-16-be")
+    return "\n".join(data.decode(codec, errors="replace") for codec in codecs)
 
 
 def _from_percent(word: str) -> str:
@@ -331,13 +341,14 @@ def _parts(text: str) -> Iterator[str]:
 
 def _forms(text: str) -> set[str]:
     """
-    A text in all the encodings it is looked for: also JSON in JSON, as engines print what
+    A text in all the encodings it is looked for: also JSON in JSON in JSON, as engines print what
     providers and ``jsonencode`` give them.
     """
     data = _data(text)
     quoted = _json(text)
     once = {text, _hcl(text), *_quoted(text), *quoted, *_percent(data), *_base64(data)}
-    return once.union(_wrapped(data), *map(_json, once), *map(_quoted, quoted))
+    thrice = (item for twice in map(_json, quoted) for item in map(_json, twice))
+    return once.union(_wrapped(data), *map(_json, once), *map(_quoted, quoted), *thrice)
 
 
 def _data(text: str) -> bytes:
