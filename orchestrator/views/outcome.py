@@ -190,7 +190,8 @@ def outcome_text(step: StepRun) -> str:
             return _join("no outcome recorded", changes, step.reason)
         case StepStatus.OK:
             checks = step.verification
-            verified = "" if checks is None else _VERIFIED[checks.verdict]
+            said = checks is None or (checks.verdict == "unverified" and step.reason)
+            verified = "" if said or checks is None else _VERIFIED[checks.verdict]
             return _join(changes or ("" if step.reason else "no changes"), step.reason, verified)
         case StepStatus.DESTROYED | StepStatus.ABSENT:
             absence = step.absence

@@ -280,7 +280,7 @@ def _since(step: StepState, page: Page, named: dict[str, str]) -> str:
                 else f"{step.failed_command or 'command'} failed"
             )
             if ended_otherwise:  # a later run found the error
-                return f"{text} {when}; {latest} in {run.removeprefix(', ')}"
+                return f"{text} {when}; {latest} in {run.removeprefix(', ') or 'that run'}"
             what = f"{text} {when}{run}"
         case StepStatus.OK:
             what = f"since {when}{run}"

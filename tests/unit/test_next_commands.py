@@ -123,6 +123,18 @@ def test_a_destroy_is_not_offered_after_a_refusal() -> None:
     assert not any(" destroy " in x.command for x in found)
 
 
+def test_a_failed_check_is_offered_to_be_run_again_after_a_verify_too() -> None:
+    """
+    For the step in which it failed.
+    """
+    fault = Fault(code="check_failed", phase="verify", summary="http: 503")
+    found = after_run(ended("verify", selection=(), own=()), [failed(error=fault)])
+
+    assert [item.command for item in found[1:]] == [
+        "orchestrator -C ../infra verify web -e prod --step server --engine tofu"
+    ]
+
+
 def test_while_another_run_is_going_on_the_same_command_waits() -> None:
     """
     A busy run offers to wait, and nothing that changes anything.

@@ -91,6 +91,8 @@ def test_a_failure_is_not_told_of_an_earlier_run_that_went_well() -> None:
     said = " ".join(status_text(document, Paper(now=NOW, width=300)).split())
 
     assert f"; ok in run {failed.run_id}" in said
+    both = document.model_copy(update={"steps": (later, later.model_copy(update={"step": "x"}))})
+    assert "; ok in that run" in status_text(both, Paper(now=NOW, width=300)), "named on top"
     assert f"UTC), run {failed.run_id}" not in said
 
 

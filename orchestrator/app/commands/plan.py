@@ -424,7 +424,7 @@ class Planner:
             reasons.append(doubts)
         if first:
             named = ", ".join(first)
-            reasons.append(f"from the present outputs of {named}, which would change first")
+            reasons.append(f"{named} would change first, which may change this plan")
         self.rows.add(
             name,
             "unchanged" if proposal.empty else "planned",

@@ -74,7 +74,9 @@ def _check_step(runner: StepRunner, name: str) -> Outcome:
         name,
         entry,
         verification=verification,
-        reason="it declares no checks" if verification.verdict == "unverified" else None,
+        reason={"unverified": "nothing to check", "verified": "its checks ran"}.get(
+            verification.verdict
+        ),
     )
 
 

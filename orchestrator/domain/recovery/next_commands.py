@@ -326,7 +326,8 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
         Remedy.DESTROY,
     ):
         items = [item for item in steps if item.recommended is remedy]
-        if not items or remedy is _REMEDY_OF.get(ended.verb):
+        # Checks are run again for the steps in which one failed, and for no others.
+        if not items or (remedy is _REMEDY_OF.get(ended.verb) and remedy is not Remedy.VERIFY):
             continue
         if remedy is Remedy.COMPENSATE:
             yield from (
