@@ -95,12 +95,13 @@ def s3_client(server: ObjectServer) -> Any:
 
 
 @contextmanager
-def moto_server() -> Iterator[int]:
+def moto_server(*, page: int = 1000) -> Iterator[int]:
     """
-    The port of moto's AWS.
+    The port of moto's AWS, with so many objects of a bucket in a page of a list.
     """
     server = subprocess.Popen(
         [sys.executable, "-c", _MOTO],
+        env=os.environ | {"MOTO_S3_DEFAULT_MAX_KEYS": str(page)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -116,11 +117,11 @@ def moto_server() -> Iterator[int]:
 
 
 @contextmanager
-def s3_server() -> Iterator[ObjectServer]:
+def s3_server(*, page: int = 1000) -> Iterator[ObjectServer]:
     """
     moto's S3.
     """
-    with moto_server() as port:
+    with moto_server(page=page) as port:
         endpoint = f"http://127.0.0.1:{port}"
         yield ObjectServer(
             "s3",
