@@ -467,13 +467,17 @@ def _leftovers(files: CallFiles, spec: CallSpec) -> tuple[Path, ...]:
 def _read(spec: CallSpec, state: bytes) -> CallResult:
     """
     The result of a ``Pull`` for which no engine was needed: it leaves what the engine would print.
+    EngineFailed where it cannot be left.
     """
     files = CallFiles.of(spec)
-    stdout, stderr = files.open_output()
-    os.close(stderr)
-    with os.fdopen(stdout, "wb") as file:
-        file.truncate()
-        file.write(state)
+    try:
+        stdout, stderr = files.open_output()
+        os.close(stderr)
+        with os.fdopen(stdout, "wb") as file:
+            file.truncate()
+            file.write(state)
+    except OSError as exc:
+        raise EngineFailed("readback", f"{files.stdout}: {exc.strerror}") from exc
     return CallResult(exit_code=0, messages=(), complete=True, stdout=files.stdout)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -262,6 +264,55 @@ def test_a_file_that_is_locked_in_the_run_is_waited_for(project: Project, cloud:
     assert ended.code == 0, ended.said
     assert (held, seen["web"]["status"]) == (1, "ok")
     assert len(cloud.calls("create", "web")) == 1
+
+
+#: Lets a program of root's be bound by permissions, as everybody else's is.
+_AS_ANYBODY = """
+import ctypes, os, sys
+for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+    ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+os.execv(sys.executable, [sys.executable, "-m", "orchestrator", *sys.argv[1:]])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="capabilities are Linux's")
+def test_a_disk_that_becomes_read_only_in_the_run(project: Project, cloud: Cloud) -> None:
+    """
+    Nothing can be written beside the open database any more: the run ends with what it knows, in
+    doubt, without a traceback, and says which file that may be secret is left. Once the disk is in
+    order, what was made is settled by what is offered, made once, and can be destroyed.
+    """
+    project.write("blueprints/one.yaml", BLUEPRINT.format(url="sqlite:o/o.db", size="small"))
+    project.write("orchestrator.yaml", "project: acme\nsettle_seconds: 0\n")
+    cloud.arm("create", "web", "slow:2")
+    command = [sys.executable, "-c", _AS_ANYBODY, "apply", "one", "--yes"]
+    tool = subprocess.Popen(
+        command,
+        cwd=project.root,
+        env=project.environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    cloud.wait_for_call("create", "web")
+    directories = [project.own, *(path for path in project.own.rglob("*") if path.is_dir())]
+    for directory in directories:
+        directory.chmod(0o500)
+    ended = finish(tool)
+    for directory in directories:
+        directory.chmod(0o700)
+    settled = project.run("reconcile", "one", "--yes")
+    again = project.run("apply", "one", "--yes")
+    destroyed = project.run("destroy", "one", "--yes")
+
+    assert ended.code == 11, ended.said
+    assert "Traceback" not in ended.said
+    assert "it may hold secrets" in ended.said
+    assert settled.code == 0, settled.said
+    assert again.code == 0, again.said
+    assert len(cloud.calls("create", "web")) == 1
+    assert (destroyed.code, cloud.servers()) == (0, ()), destroyed.said
 
 
 def test_a_connection_without_answers_is_replaced(server: Postgres) -> None:

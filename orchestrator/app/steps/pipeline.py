@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 
 from orchestrator.app.event_relay import relay
 from orchestrator.app.session import Session
@@ -290,7 +291,18 @@ class StepPipeline:
                     Cancel(), self._apply_spec, stop=services.stop, observe=ignore_message
                 )
             for secret in (self.evidence / "plan.tfplan", self.var_file):
-                secret.unlink(missing_ok=True)
+                self._remove_secret(secret)
+
+    def _remove_secret(self, file: Path) -> None:
+        # What went wrong before, as on a disk that became read-only, is what must be heard.
+        try:
+            file.unlink(missing_ok=True)
+        except OSError as exc:
+            self.services.note(
+                f"{file}: not removed: {exc.strerror}",
+                hint="remove it: it may hold secrets",
+                level="warning",
+            )
 
     def _given_plan(self) -> EnginePlan | None:
         return self._engine_plan
