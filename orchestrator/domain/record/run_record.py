@@ -5,7 +5,6 @@ What a run leaves beside the records of its targets: its run record, its claim a
 from __future__ import annotations
 
 import io
-import zipfile
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TypedDict
@@ -302,6 +301,8 @@ def pack_evidence(files: Mapping[str, bytes]) -> bytes:
     """
     Files by name as an archive; of the same files the same bytes.
     """
+    import zipfile  # here: who only reads records need not wait for it
+
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         for name in sorted(files):
@@ -317,6 +318,8 @@ def unpack_evidence(data: bytes) -> dict[str, bytes]:
     >>> unpack_evidence(pack_evidence({"1/apply.log": b"done"}))
     {'1/apply.log': b'done'}
     """
+    import zipfile
+
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
