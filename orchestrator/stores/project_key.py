@@ -4,7 +4,7 @@ The project's secret for keyed digests: it lies in the operation store, the same
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def project_key(
         return _parsed(text) or _raise(Problem(f"{KEY_VARIABLE} is no key", hint=hint))
     stored = store.blob(KEY_BLOB)
     if stored is None:
-        own = _own_file(project_dir) or secrets.token_bytes(_BYTES)
+        own = _own_file(project_dir) or os.urandom(_BYTES)
         if not create:
             return own
         stored = store.create_blob(KEY_BLOB, own.hex().encode() + b"\n")
