@@ -16,7 +16,6 @@ from orchestrator.cli import options
 from orchestrator.cli.invocation import Invocation, paper
 from orchestrator.cli.running import RunCall, load_and_run, run_command
 from orchestrator.domain.values import replace
-from orchestrator.stores.store_urls import DEFAULT_PATH, sqlite_file
 
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import StoreLocation
@@ -63,6 +62,7 @@ def _only_store(project: ProjectContext) -> StoreLocation:
     """
     from orchestrator.errors import Usage
     from orchestrator.loading.summary import store_locations
+    from orchestrator.stores.store_urls import DEFAULT_PATH, sqlite_file
 
     def place(location: StoreLocation) -> str:
         return str(sqlite_file(location.url, project.project_dir, project.environ) or location.url)
