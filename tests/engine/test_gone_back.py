@@ -119,6 +119,30 @@ def test_a_restored_store_is_brought_up_to_date_before_it_is_believed(project: P
     assert project.run("apply", "b", "--yes", "--step", "new").code == 0
 
 
+@pytest.mark.parametrize("runs", ["are here", "are on another machine"])
+def test_a_store_that_was_imported_again_is_brought_up_to_date(project: Project, runs: str) -> None:
+    """
+    An export holds the records only. What a target was applied with is read from its run where that
+    is on this machine, and is not needed to hold the record against the provider state.
+    """
+    project.ok("apply", "b", "--yes")
+    project.write("backup.jsonl", project.ok("store", "export").out)
+    project.ok("apply", "b", "--yes", "--replace", "terraform_data.a")
+    for file in project.own.glob("operations.db*"):
+        file.unlink()
+    if runs == "are on another machine":
+        shutil.rmtree(project.own / "runs")
+    project.ok("store", "import", "backup.jsonl")
+
+    reconciled = project.run("reconcile", "b")
+    project.ok("store", "accept-restored", "disk lost")
+
+    assert reconciled.code == 11, reconciled.said
+    assert ("no changes" in reconciled.out) == (runs == "are here")
+    assert ("cannot be had" in reconciled.said) == (runs != "are here")
+    assert [doubt["address"] for doubt in project.record("one")["resources"]["in_doubt"]]
+
+
 def test_the_runs_beside_a_restored_store_speak_against_it(project: Project) -> None:
     """
     Yesterday's records, and nothing remembers what was seen: the runs of this machine do. So where

@@ -53,6 +53,7 @@ from orchestrator.errors import (
     Refused,
     StateDamaged,
     StateLocked,
+    StoreUnavailable,
 )
 
 
@@ -219,7 +220,7 @@ def _evidence(
     if state.objects or record.resources.in_doubt:
         try:
             inputs = runner.steps.values.recorded_inputs(prepared)
-        except Invalid as exc:
+        except (Invalid, StoreUnavailable) as exc:
             services.note(f"its inputs cannot be had: {exc.message}", level="warning", step=name)
     if state.objects and inputs is not None:
         try:

@@ -109,11 +109,17 @@ def recorded_inputs_text(services: Services, record: OperationRecord | None) -> 
     """
     The document of what a target was applied with; None where it never was.
 
-    StoreUnavailable where the store does not hold what the record names.
+    StoreUnavailable where neither the store nor the run on this machine holds what the record
+    names.
     """
     if record is None or record.resolved_inputs_file is None:
         return None
     stored = services.store.blob(record.resolved_inputs_file)
+    match record.resolved_inputs_file.split("/", 4):
+        case ["runs", run_id, "steps", _, name] if stored is None:  # an export has records only
+            stored = services.files.masked(run_id, record.target.step).get(name)
+        case _:
+            pass
     if stored is None:
         raise StoreUnavailable(
             f"{record.target.target}: the recorded inputs {record.resolved_inputs_file} are "
