@@ -544,3 +544,39 @@ def test_a_provider_that_went_with_the_objects_it_was_made_from_proves_nothing(
         "fakecloud_server.base": "gone",
         "fakecloud_server.inner": "unknown",
     }
+
+
+@pytest.mark.parametrize("change", ["is removed", "is replaced"])
+def test_what_an_apply_has_not_deleted_is_named(lied: Lied, change: str) -> None:
+    """
+    Law: nothing drops out of sight.
+    A delete that lies in an apply leaves an object that the provider still has: in doubt with its
+    id until the provider says otherwise, whether its address is free or its successor has it. What
+    was deleted is not in doubt.
+    """
+    project, cloud = lied.project, lied.cloud
+    (liar,) = [item for item in cloud.servers() if item.name == "liar"]
+    text = lied.blueprint.read_text().replace("1h", "1s")
+    if change == "is removed":
+        text = text.replace("[liar, honest]", "[honest]")
+    lied.blueprint.write_text(text)
+    module = project.root / "modules/servers/main.tf"
+    if change == "is replaced":
+        module.write_text(module.read_text().replace("= each.key", '= "new-${each.key}"'))
+
+    ended = project.run("apply", "wait", "--yes")
+    record = project.record("lies")
+    expected = project.run("status", "wait", "--expect", "ok")
+    again = project.run("apply", "wait", "--yes")
+    cloud.delete_out_of_band("liar")
+    settled = project.run("reconcile", "wait")
+
+    assert (ended.code, expected.code, again.code) == (11, 4, 11), ended.said
+    assert [doubt["id"] for doubt in record["resources"]["in_doubt"]] == [liar.id]
+    assert liar.id in ended.out
+    assert settled.code == 0, settled.said
+    after = project.record("lies")
+    assert (after["status"], after["resources"]["in_doubt"]) == ("ok", [])
+    named = {ref["id"] for ref in after["resources"]["inventory"]}
+    assert named == {item.id for item in cloud.servers()}
+    assert not [*project.own.glob("runs/**/before.tfstate")]

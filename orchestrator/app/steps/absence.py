@@ -100,14 +100,38 @@ def absence_facts(
     method = absence_method(options.verify_absence, step.verify_absence, record)
     if method == "state":
         return {"verify_absence": method, "saved_state": None}
+    saved = _save_state(context, before, run_id=run_id, attempt=attempt)
+    return {"verify_absence": method, "saved_state": saved}
+
+
+def _save_state(
+    context: QueryContext, before: PulledState, *, run_id: str, attempt: int
+) -> SavedState:
     keep_state(context.services, context.prepared, before, context.evidence, STATE_BEFORE)
-    saved = SavedState(
+    return SavedState(
         run_id=run_id,
         attempt=attempt,
         host=context.services.actor.host,
         scope=context.scope(inventory(before)),
     )
-    return {"verify_absence": method, "saved_state": saved}
+
+
+def with_state_to_ask(
+    context: QueryContext, marker: OperationRecord, options: PlanOptions, before: PulledState
+) -> OperationRecord:
+    """
+    The marker of an apply; where that destroys objects and the provider is to confirm it, with the
+    provider state from before, kept durably.
+    """
+    step, record = context.prepared.step, context.prepared.record
+    planned = marker.resources.planned
+    doomed = {item.address for item in planned if item.action in ("delete", "replace")}
+    remote = any(has_remote_side(o.provider) for o in before.objects if o.address in doomed)
+    method = absence_method(options.verify_absence, step.verify_absence, record)
+    if not remote or method == "state":
+        return marker
+    saved = _save_state(context, before, run_id=marker.run_id, attempt=marker.attempt)
+    return marker.model_copy(update={"saved_state": saved})
 
 
 def with_absence_findings(
@@ -115,11 +139,14 @@ def with_absence_findings(
 ) -> MutationEvidence:
     """
     The evidence of a destroy with what the provider says of the objects that it removed, where that
-    is wanted, and of those that an earlier destroy removed.
+    is wanted, and of those that an earlier destroy removed; that of an apply with those that it
+    removed and the provider still has.
 
     After a destroy that ended well what is still there is asked for again, until the time is over
     or a signal comes; after any other once; after one that a signal stopped not at all.
     """
+    if marker.active_command == "apply" and marker.saved_state is not None:
+        return _with_remaining(context, marker, marker.saved_state, evidence)
     emptied = marker.active_command == "destroy" and not is_parent_destroy(marker)
     if not emptied or evidence.touched_nothing:
         return evidence
@@ -136,6 +163,28 @@ def with_absence_findings(
     return replace(
         evidence, absence_findings=findings, stopped=evidence.stopped or services.stop.stopping
     )
+
+
+def _with_remaining(
+    context: QueryContext, marker: OperationRecord, saved: SavedState, evidence: MutationEvidence
+) -> MutationEvidence:
+    """
+    The evidence of an apply with the objects that it removed from provider state and the provider
+    still has. What it does not answer for is believed to be gone, as the engine reported.
+    """
+    stop = context.services.stop
+    if evidence.state is None or evidence.touched_nothing or stop.stopping:
+        return evidence
+    held = {(item.type, item.id) for item in evidence.state.objects}
+    removed = removed_objects(context.services, marker, saved, evidence)
+    removed = replace(
+        removed,  # a moved object has another address, and is the same
+        objects=tuple(ref for ref in removed.objects if (ref.type, ref.id) not in held),
+    )
+    wait = absence_timeout(context) if evidence.clean else 0.0
+    findings = confirm_absence(context, [removed], wait=wait)
+    still = tuple(item for item in findings if item.state in ("remaining", "terminating"))
+    return replace(evidence, absence_findings=still, stopped=evidence.stopped or stop.stopping)
 
 
 def recheck_absence(

@@ -19,6 +19,7 @@ from orchestrator.app.steps.absence import (
     absence_timeout,
     check_objects_visible,
     recheck_absence,
+    with_state_to_ask,
 )
 from orchestrator.app.steps.approved_plan import check_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
@@ -469,6 +470,8 @@ class StepPipeline:
             settled=plan.settled,
             warnings=plan.journal.warnings,
         )
+        if self.verb == "apply":
+            marker = with_state_to_ask(self._query, marker, self.options, plan.before)
         spec = self._apply_spec
         call = partial(
             call_engine,

@@ -205,6 +205,10 @@ def conclude(
     resources = resources.model_copy(update={"released": released})
     if command == "destroy":
         return _end_destroy(marker, before, evidence, resources, stamp)
+    findings = evidence.absence_findings
+    doubts, _ = update_doubts(resources.in_doubt, findings, run_id=marker.run_id, at=stamp.at)
+    remaining = (*resources.inventory, *(item.ref for item in findings))
+    resources = resources.model_copy(update={"inventory": remaining, "in_doubt": doubts})
     created = {address for address, action in evidence.journal.completed if action == "create"}
     adopted = (*marker.adopted, *unproven_imports(marker, before, evidence.state))
     changes: EntryChanges = {
@@ -214,6 +218,7 @@ def conclude(
         "provider_state": with_serial_of(marker.provider_state, evidence.state),
         "engine": last_writer(evidence.state, marker.engine),
         "verification": verification,
+        "saved_state": None,
         "warnings": lasting_warnings(marker.warnings, journal.warnings),
         "targets": marker.targets if undone else (),
         **_merged_outputs(marker, evidence, stamp),
