@@ -34,6 +34,7 @@ from orchestrator.local_files import read_regular
 _TOP = {
     "variable": 1, "output": 1, "provider": 1, "module": 1,
     "resource": 2, "data": 2, "ephemeral": 2, "terraform": 0, "locals": 0, "language": 0,
+    "moved": 0,
 }  # fmt: skip
 _INNER: Mapping[str, Mapping[str, int]] = {
     "terraform": {"required_providers": 0, "backend": 1, "cloud": 0, "encryption": 0},
@@ -205,6 +206,7 @@ class Configuration:
     calls: dict[str, Block] = field(default_factory=dict)
     providers: list[Block] = field(default_factory=list)
     resources: list[Block] = field(default_factory=list)
+    moves: list[Block] = field(default_factory=list)
     locals: dict[str, Attribute] = field(default_factory=dict)
     required_versions: list[Constraint] = field(default_factory=list)
     compatible_with: list[Constraint] = field(default_factory=list)
@@ -331,6 +333,8 @@ def _add(configuration: Configuration, document: HclFile, engine: EngineKind) ->
                 configuration.providers.append(block)
             case "resource" | "data" | "ephemeral":
                 configuration.resources.append(block)
+            case "moved":
+                configuration.moves.append(block)
             case "locals":
                 configuration.locals.update(block.attributes)
             case "terraform":

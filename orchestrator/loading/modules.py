@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
+from orchestrator.domain.addresses import without_keys
 from orchestrator.domain.blueprint.blueprint import (
     Constraint,
     EngineKind,
@@ -92,6 +93,17 @@ def read_module(
         passed_elsewhere=tuple(sorted(tree.passed_elsewhere(root))),
         encryption=_encryption(configuration),
     )
+
+
+def _moves(configuration: Configuration) -> Iterator[tuple[str, str]]:
+    """
+    The addresses without keys from and to which the module moves objects.
+    """
+    for block in configuration.moves:
+        ends = [block.attributes.get(name) for name in ("from", "to")]
+        start, to = (without_keys(end.plain) if end else "" for end in ends)
+        if start and to:
+            yield start, to
 
 
 def _absolute(path: Path) -> Path:
@@ -298,9 +310,24 @@ class _ModuleTree:
 
     def protected(self, directory: Path, prefix: str) -> Iterator[ProtectedResource]:
         """
-        The resources with ``prevent_destroy``, under every name that a call gives them. ``prefix``
-        is the address of the module in ``directory``, with a dot.
+        The resources with ``prevent_destroy``, under every name that a call gives them, and those
+        that they are moved from. ``prefix`` is the address of the module in ``directory``, with a
+        dot.
         """
+        configuration = self.modules[directory].configuration
+        found = list(self._protected_now(directory, prefix))
+        moves = [(prefix + to, prefix + start) for start, to in _moves(configuration)]
+        for item in found:  # grows while it is walked: a move may follow another
+            known = {other.address for other in found}
+            found += [
+                replace(item, address=start + item.address.removeprefix(to))
+                for to, start in moves
+                if f"{item.address}.".startswith(f"{to}.")
+                and start + item.address.removeprefix(to) not in known
+            ]
+        yield from found
+
+    def _protected_now(self, directory: Path, prefix: str) -> Iterator[ProtectedResource]:
         configuration = self.modules[directory].configuration
         for block in configuration.resources:
             for lifecycle in block.inner("lifecycle"):

@@ -357,6 +357,56 @@ module "two" {
     assert kept == ProtectedResource("db.kept", Location("main.tf", 4, 5))
 
 
+def test_what_is_moved_is_protected_where_it_comes_from(tmp_path: Path) -> None:
+    """
+    A destroy before the apply that moves it finds it there; moves may follow one another, also into
+    and inside called modules.
+    """
+    put(
+        tmp_path,
+        main="""
+resource "db" "kept" {
+  lifecycle {
+    prevent_destroy = true
+  }
+}
+module "new" { source = "./child" }
+moved {
+  from = db.older[0]
+  to   = db.old
+}
+moved {
+  from = db.old
+  to   = db.kept
+}
+moved {
+  from = module.former["k"]
+  to   = module.new
+}
+moved {
+  from = disk.root
+  to   = module.new.disk.this
+}
+moved {
+  from = db.keeping
+  to   = db.kept_not
+}
+""",
+        child__main='resource "disk" "this" {\n  lifecycle {\n    prevent_destroy = true\n  }\n}\n'
+        "moved {\n  from = disk.that\n  to = disk.this\n}\n",
+    )
+    assert sorted(item.address for item in read(tmp_path).protected) == [
+        "db.kept",
+        "db.old",
+        "db.older",
+        "disk.root",
+        "module.former.disk.that",
+        "module.former.disk.this",
+        "module.new.disk.that",
+        "module.new.disk.this",
+    ]
+
+
 def test_call_circle(tmp_path: Path) -> None:
     """
     A module that calls itself, over however many others, is named with the circle.
