@@ -85,6 +85,20 @@ def test_a_retained_step_outlives_destroys_and_applies(project: Project) -> None
     assert project.record("zone")["outputs"]["value"] == "two"
 
 
+def test_a_retained_step_that_is_named_is_not_passed_over(project: Project) -> None:
+    """
+    By its name, also with what depends on it, a destroy is refused, whoever retains it: a person
+    or, before any destroy, the blueprint alone. A pattern passes over it.
+    """
+    named = [project.run("destroy", "shared", "--yes", "-s", step) for step in ("zone", "zone+")]
+    project.ok("destroy", "shared", "--yes", "--step", "z*")
+    later = project.run("destroy", "shared", "--yes", "--step", "+zone")
+
+    assert [ended.code for ended in (*named, later)] == [4, 4, 4]
+    assert all("take `retain` out of the blueprint" in ended.said for ended in named)
+    assert "orchestrator release shared --step zone" in later.said
+
+
 def test_an_apply_does_not_destroy_what_is_retained(project: Project) -> None:
     """
     A replacement is refused until the step is released, by the plan as by the apply; where only the

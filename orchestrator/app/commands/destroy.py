@@ -225,16 +225,23 @@ def _check_not_retained(runner: StepRunner, request: DestroyRequest) -> None:
     """
     Refused where a step that is retained was asked for by its name.
     """
-    retained_steps = [
-        name for name in request.options.steps if runner.steps.status(name) is Status.RETAINED
+    deployment, records = runner.deployment, runner.steps.records
+    kept = [
+        step
+        for step in dict.fromkeys(name.strip("+") for name in request.options.steps)
+        if step in deployment.steps
+        and retention(deployment.steps[step].retain, records.get(step)) is not None
     ]
-    if retained_steps:
-        options = [word for name in retained_steps for word in ("--step", name)]
-        release = command_line(runner.deployment, "release", *options, "--reason", "WHY")
+    recorded = [step for step in kept if runner.steps.status(step) is Status.RETAINED]
+    if kept:
+        options = [word for step in recorded for word in ("--step", step)]
+        orphaned = ("--orphaned",) if runner.options.orphaned else ()
+        release = command_line(deployment, "release", *orphaned, *options, "--reason", "WHY")
+        declared = "take `retain` out of the blueprint"
         raise Refused(
             "retained",
-            f"retained, and so not destroyed: {', '.join(retained_steps)}",
-            hint=f"release it first: {release}",
+            f"retained, and so not destroyed: {', '.join(kept)}",
+            hint=f"release it first: {release}" if recorded else declared,
         )
 
 

@@ -19,7 +19,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.record.record import OperationRecord, Retention
 from orchestrator.domain.record.states import READY, Status, StepStatus
-from orchestrator.domain.recovery.command_line import command_line
+from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.transitions.retention import is_overdue, retention, same_words
 from orchestrator.domain.transitions.transitions import released, retained
 from orchestrator.errors import Invalid, Problem, Reason, Refused
@@ -83,9 +83,8 @@ def follow_declared(runner: StepRunner, steps: Iterable[str]) -> None:
                 step=name,
             )
         elif record.retained_as_declared:
-            release_it = command_line(
-                runner.deployment, "release", "--step", name, "--reason", "WHY"
-            )
+            options = (*step_options(runner.deployment, name), "--reason", "WHY")
+            release_it = command_line(runner.deployment, "release", *options)
             runner.services.note(
                 "the blueprint no longer says `retain`; it stays retained",
                 hint=f"to release it: {release_it}",

@@ -25,6 +25,7 @@ from orchestrator.domain.recovery.command_line import (
     BlueprintAddress,
     RecordedBlueprint,
     command_line,
+    step_options,
 )
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import count
@@ -314,7 +315,8 @@ def check_retained(
         f"review by {kept.review_by})"
     )
     if record is not None and record.status is Status.RETAINED:
-        release = command_line(deployment, "release", "--step", step.name, "--reason", "WHY")
+        options = (*step_options(deployment, step.name), "--reason", "WHY")
+        release = command_line(deployment, "release", *options)
         raise Refused("retained", f"{step.name}: {message}", hint=f"if it may go: `{release}`")
     return message
 
