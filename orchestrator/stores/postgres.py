@@ -9,22 +9,17 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.record.run_record import Claim, Lease
-from orchestrator.domain.target import Target
-from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.schema import migrations, queries
-from orchestrator.stores.stored_entries import check_chain, fenced_error, read_entry, read_model
+from orchestrator.stores.sql_store import Cursor, Parameters, Row, Run, SqlStore
 
 if TYPE_CHECKING:
     import psycopg
 
     Connection = psycopg.Connection[tuple[Any, ...]]
-
-Parameters = dict[str, Json]
 
 _SCHEMA = "orchestrator"
 _DIALECT = "postgres"
@@ -39,7 +34,7 @@ _VARIABLES = {
 _MIGRATION_LOCK = 0x6F726368
 
 
-class PostgresStore:
+class PostgresStore(SqlStore):
     """
     Operation records of one project in the database that ``conninfo`` names, a URL or keywords.
 
@@ -85,92 +80,9 @@ class PostgresStore:
         Write as much as a large record and take it back.
         """
         name = f"probe/{id(self)}"
-        with self._transaction() as connection:
-            self._run(connection, "put_blob", {"name": name, "data": bytes(64 * 1024)})
-            self._run(connection, "drop_blob", {"name": name})
-
-    def newest(self, target: Target) -> OperationRecord | None:
-        rows = self._select("newest", _key(target))
-        return self._entry(target, *rows[0]) if rows else None
-
-    def newest_known(self, target: Target) -> OperationRecord | None:
-        return self.newest(target)
-
-    def append(self, record: OperationRecord) -> None:
-        target = record.target.target
-        parameters = _key(target) | {
-            "sequence": record.sequence,
-            "entry_id": record.entry_id,
-            "record": record.to_json(),
-        }
-        with self._transaction() as connection:
-            if self._run(connection, "append", parameters).rowcount:
-                return
-        # After a conflict the statement's snapshot is too old to show the rival: a new one does.
-        rows = self._select("entry", _key(target) | {"sequence": record.sequence})
-        rival = self._entry(target, record.sequence, *rows[0]) if rows else None
-        if rival is None or rival.entry_id != record.entry_id:
-            raise fenced_error(record, rival)
-
-    def history(self, target: Target) -> list[OperationRecord]:
-        entries = [self._entry(target, *row) for row in self._select("history", _key(target))]
-        return check_chain(entries, place=self.url)
-
-    def records(
-        self, blueprint: str | None = None, environment: str | None = None
-    ) -> list[OperationRecord]:
-        rows = self._select("records", {"blueprint": blueprint, "environment": environment})
-        # Sorted here: the server's collation may order names in another way.
-        entries = sorted((Target(*row[:3]), row[3], row[4]) for row in rows)
-        return [self._entry(*row) for row in entries]
-
-    def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
-        with self._transaction() as connection:
-            self._run(connection, "lock_claim", _claim_key(claim))
-            current = self._claim(connection, claim.blueprint, claim.environment)
-            if current is not None and current.run_id != claim.run_id and current != replaces:
-                return current
-            text = {"claim": claim.model_dump_json()}
-            self._run(connection, "put_claim", _claim_key(claim) | text)
-            return None
-
-    def drop_claim(self, claim: Claim) -> None:
-        self._write("drop_claim", _claim_key(claim))
-
-    def claim(self, blueprint: str, environment: str) -> Claim | None:
-        with self._transaction() as connection:
-            return self._claim(connection, blueprint, environment)
-
-    def put_lease(self, lease: Lease) -> None:
-        self._write("put_lease", {"run_id": lease.run_id, "lease": lease.model_dump_json()})
-
-    def lease(self, run_id: str) -> Lease | None:
-        rows = self._select("lease", {"run_id": run_id})
-        if not rows:
-            return None
-        text, age = rows[0]
-        lease = read_model(Lease, text, what=f"the lease of {run_id}", place=self.url)
-        return lease.model_copy(update={"age": float(age)})
-
-    def drop_lease(self, run_id: str) -> None:
-        self._write("drop_lease", {"run_id": run_id})
-
-    def put_blob(self, name: str, data: bytes) -> None:
-        self._write("put_blob", {"name": name, "data": data})
-
-    def create_blob(self, name: str, data: bytes) -> bytes:
-        self._write("create_blob", {"name": name, "data": data})
-        return self.blob(name) or b""
-
-    def blob(self, name: str) -> bytes | None:
-        rows = self._select("blob", {"name": name})
-        return bytes(rows[0][0]) if rows else None
-
-    def drop_blob(self, name: str) -> None:
-        self._write("drop_blob", {"name": name})
-
-    def blobs(self, prefix: str) -> list[str]:
-        return [row[0] for row in self._select("blobs", {"prefix": prefix})]
+        with self._transaction() as run:
+            run("put_blob", {"name": name, "data": bytes(64 * 1024)})
+            run("drop_blob", {"name": name})
 
     def close(self) -> None:
         """
@@ -181,33 +93,19 @@ class PostgresStore:
                 self._connection.close()
                 self._connection = None
 
-    def _write(self, query: str, parameters: Parameters) -> None:
-        with self._transaction() as connection:
-            self._run(connection, query, parameters)
+    @property
+    def _place(self) -> str:
+        return self.url
 
-    def _select(self, query: str, parameters: Parameters) -> list[tuple[Any, ...]]:
-        with self._transaction() as connection:
-            return self._run(connection, query, parameters).fetchall()
+    def _select(self, query: str, parameters: Parameters) -> list[Row]:
+        with self._transaction() as run:
+            return run(query, parameters).fetchall()
 
-    def _run(
-        self, connection: Connection, query: str, parameters: Parameters
-    ) -> psycopg.Cursor[tuple[Any, ...]]:
+    def _run(self, connection: Connection, query: str, parameters: Parameters) -> Cursor:
         return connection.execute(queries(_DIALECT)[query], parameters | {"project": self._project})
 
-    def _claim(self, connection: Connection, blueprint: str, environment: str) -> Claim | None:
-        place = {"blueprint": blueprint, "environment": environment}
-        row = self._run(connection, "claim", place).fetchone()
-        if row is None:
-            return None
-        return read_model(
-            Claim, row[0], what=f"the claim of {blueprint}/{environment}", place=self.url
-        )
-
-    def _entry(self, target: Target, sequence: int, text: Json) -> OperationRecord:
-        return read_entry(text, target=target, sequence=sequence, place=self.url)
-
     @contextmanager
-    def _transaction(self) -> Iterator[Connection]:
+    def _transaction(self) -> Iterator[Run]:
         """
         One transaction, committed at the end.
 
@@ -221,7 +119,7 @@ class PostgresStore:
             connection = self._begun()
             try:
                 with _time_limit(self._timeout * 2, connection):
-                    yield connection
+                    yield partial(self._run, connection)
                     connection.commit()
             except BaseException:
                 with suppress(psycopg.Error):
@@ -377,19 +275,3 @@ def _version(connection: Connection) -> int:
 
 def _first_line(exc: Exception) -> str:
     return (str(exc).strip().splitlines() or [type(exc).__name__])[0]
-
-
-def _key(target: Target) -> Parameters:
-    return {
-        "blueprint": target.blueprint,
-        "environment": target.environment,
-        "step": target.step,
-    }
-
-
-def _claim_key(claim: Claim) -> Parameters:
-    return {
-        "blueprint": claim.blueprint,
-        "environment": claim.environment,
-        "run_id": claim.run_id,
-    }

@@ -35,6 +35,10 @@ ORDER BY blueprint, environment, step;
 -- name: claim
 SELECT claim FROM claims WHERE blueprint = :blueprint AND environment = :environment;
 
+-- name: lock_claim
+-- The transaction holds the whole file.
+SELECT 1;
+
 -- name: put_claim
 INSERT INTO claims (blueprint, environment, run_id, claim)
 VALUES (:blueprint, :environment, :run_id, :claim)
