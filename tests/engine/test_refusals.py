@@ -93,16 +93,19 @@ def test_a_backend_holds_no_environment_variable(project: Project) -> None:
     assert "placed.yaml:6" in ended.said
 
 
-def test_a_refused_plan_leaves_the_step_pending(project: Project) -> None:
+def test_a_refused_plan_leaves_the_step_pending(project: Project, engine: str) -> None:
     """
-    A person says no: exit 5, no record, and the run knows the step as `pending`, not as failed.
+    A person says no: exit 5, no record, and the run knows the step as `pending`, not as failed. To
+    be asked again takes the same options.
     """
-    terminal = Terminal(project, "apply", "chain", "--step", "up")
+    terminal = Terminal(project, "apply", "chain", "--step", "up", "--engine", engine)
     terminal.wait_for("Go on? [yes/no/all] ")
 
     terminal.type("no\n")
 
     assert terminal.finish() == 5
+    again = f"orchestrator apply chain --step up --engine {engine}"
+    assert again in " ".join(terminal.shown.split())
     assert project.entries("up") == []
     assert [row["status"] for row in project.last_run()["steps"]] == ["pending"]
 
