@@ -184,6 +184,8 @@ def outcome_text(step: StepRun) -> str:
             return pending_text(step.blocked_by, step.reason)
         case StepStatus.ERROR:
             error = fault_text(step.error) if step.error else step.last_error or "no reason known"
+            if step.error and step.error.code == "in_doubt" and step.in_doubt:
+                error = ""  # it is counted
             unfinished = step.error.summary if step.error and step.error.code in AS_ASKED else None
             return _join(error, changes, unfinished, step.reason)
         case StepStatus.RUNNING:
