@@ -128,7 +128,7 @@ def run_to_repeat(records: Sequence[OperationRecord]) -> str | Blocker:
     """
     failed = {record.target.step: failed_run(record) for record in records}
     named = {step: run for step, run in failed.items() if run is not None}
-    return _single_run(named, "failed", known={record.run_id for record in records})
+    return _single_run(named, "failed")
 
 
 def run_to_follow(records: Sequence[OperationRecord]) -> str | Blocker:
@@ -143,19 +143,14 @@ def run_to_follow(records: Sequence[OperationRecord]) -> str | Blocker:
     return _single_run({record.target.step: record.run_id for record in records}, "were run")
 
 
-def _single_run(named: Mapping[str, str], what: str, known: Collection[str] = ()) -> str | Blocker:
-    """
-    The one run among those of the steps; ``known`` are runs that may be meant where there is none.
-    """
+def _single_run(named: Mapping[str, str], what: str) -> str | Blocker:
     runs = sorted(set(named.values()))
     if len(runs) == 1:
         return runs[0]
     if not runs:
-        listed = f": {', '.join(sorted(known))}" if known else ""
+        message = f"no record tells of steps that {what}"
         return Blocker(
-            "unknown_run",
-            f"no record tells of steps that {what}",
-            f"name the run with --from-run; `orchestrator runs` lists them{listed}",
+            "unknown_run", message, "name the run with --from-run; `orchestrator runs` lists them"
         )
     listed = ", ".join(f"{step} in {run}" for step, run in sorted(named.items()))
     return Blocker(
