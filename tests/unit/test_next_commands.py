@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import pytest
 
 from orchestrator.domain.record.objects import Doubt, ManualSearch, Readback
-from orchestrator.domain.record.record import Fault
+from orchestrator.domain.record.record import Fault, HookResult
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.commands import command_of
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
@@ -121,6 +121,26 @@ def test_a_destroy_is_not_offered_after_a_refusal() -> None:
     item = failed(resources=resources)
     found = after_run(ended(is_refused=True), [item], alive=[item])
     assert not any(" destroy " in x.command for x in found)
+
+
+def test_a_failed_compensation_is_offered_again() -> None:
+    """
+    For its step, with a reason; it goes on where it failed.
+    """
+    fault = Fault(code="compensation_failed", phase="apply", summary="exit code 1")
+    run = HookResult(verdict="failed", run_id="R1", at=datetime(2026, 1, 1, tzinfo=UTC), by="undo")
+    item = failed(
+        StepFacts(compensates=True),
+        error=fault,
+        failed_command="compensate",
+        compensation=run,
+        resources=entry().resources.model_copy(update={"inventory": refs("a.b 1")}),
+    )
+
+    found = after_run(ended("compensate", own=()), [item])
+
+    words = [shlex.split(offered.command)[3] for offered in found]
+    assert words == ["recover", "compensate"], found
 
 
 def test_a_failed_check_is_offered_to_be_run_again_after_a_verify_too() -> None:

@@ -99,7 +99,8 @@ class HookRun:
                 try:
                     self.services.engine.check_program(*call)
                 except EngineFailed as exc:  # the engine has no part in it
-                    raise Invalid([Problem(exc.message, hint=exc.hint)]) from exc
+                    at = self.runner.deployment.steps[self.name].at
+                    raise Invalid([Problem(exc.message, at, exc.hint)]) from exc
             case ModuleHook():
                 self._check_module(self.action)
             case _:

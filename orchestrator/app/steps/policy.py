@@ -4,6 +4,7 @@ Plans held against the policy of the blueprint.
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -221,13 +222,23 @@ def _protected_lines(
     they protect.
     """
     places = _places(services, deployment, record)
-    step, module = record.target.step, record.module_ref
     return [
-        f"{step}: {ref.address}, by {module}: {places[address]}"
+        f"{record.target.step}: {ref.address}, by {_shown_place(record, places[address])}"
         for ref in record.resources.inventory
         if (address := without_keys(ref.address)) in places
         and (doomed is None or ref.address in doomed)
     ]
+
+
+def _shown_place(record: OperationRecord, at: Location) -> str:
+    """
+    A place in the module of a record; in a local one as it is seen from the project.
+    """
+    if not record.module_ref.startswith("."):
+        return f"{record.module_ref}: {at}"
+    blueprints = posixpath.dirname(record.source.blueprint_path)
+    file = posixpath.normpath(posixpath.join(blueprints, record.module_ref, at.file))
+    return str(Location(file, at.line, at.column))
 
 
 def _places(

@@ -326,8 +326,9 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
         Remedy.DESTROY,
     ):
         items = [item for item in steps if item.recommended is remedy]
-        # Checks are run again for the steps in which one failed, and for no others.
-        if not items or (remedy is _REMEDY_OF.get(ended.verb) and remedy is not Remedy.VERIFY):
+        # What failed of checks and compensations is done again for its steps, and for no others.
+        is_own = remedy is _REMEDY_OF.get(ended.verb)
+        if not items or (is_own and remedy not in (Remedy.VERIFY, Remedy.COMPENSATE)):
             continue
         if remedy is Remedy.COMPENSATE:
             yield from (
