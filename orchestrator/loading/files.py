@@ -76,13 +76,20 @@ def _yaml(text: str, shown: str) -> tuple[Mapping[str, Node], Mapping[str, Locat
     return node.fields, node.key_at
 
 
-#: Numbers in JSON, and what may hold the like of one: texts; in .tfvars comments, heredocs, names.
+#: Numbers in JSON, and the texts that may hold the like of one.
 _JSON_NUMBER = re.compile(r'"(?:\\.|[^"\\])*"|(?P<number>-?\d[\d.eE+-]*)')
-_TFVARS_NUMBER = re.compile(
-    r'"(?:\\.|[^"\\])*"|(?:#|//)[^\n]*|/\*.*?\*/|<<-?(?P<end>\w+)\n.*?\n[ \t]*(?P=end)\b'
-    r"|[^\W\d]\w*|(?P<number>-?\d[\d.]*(?:[eE][+-]?\d+)?)",
+#: The parts of a .tfvars file; an ``operator`` is what no value is written with.
+_TFVARS_PART = re.compile(
+    r"(?:#|//)[^\n]*|/\*.*?\*/|\s+"
+    r'|(?P<text>"(?:\\.|[^"\\])*"|<<-?(?P<end>\w+)\r?\n.*?\n[ \t]*(?P=end)\b)'
+    r"|(?P<word>[^\W\d][\w-]*)|(?P<number>-?\d[\d.]*(?:[eE][+-]?\d+)?)"
+    r"|(?P<mark>[=:,\[\]{}])|(?P<operator>.)",
     re.DOTALL,
 )
+#: What an expression has at least one of; a file without is not looked through part by part.
+_SIGN_OF_EXPRESSION = re.compile(r"""[-+*/%!?<>&|(.$]|\bfor\b|["\]}]\s*\[|==""")
+#: The beginning of a template in a text, unless it is escaped.
+_TEMPLATE = re.compile(r"(?<!\$)(?:\$\$)*\$\{|(?<!%)(?:%%)*%\{")
 
 
 def _check_numbers(text: str, shown: str, numbers: re.Pattern[str]) -> None:
@@ -183,9 +190,37 @@ def _tfvars(text: str, shown: str) -> Json:
             raise Invalid([Problem(f"not valid: {exc}", Location(shown))]) from exc
         at = Location(shown, int(match[1]), int(match[2]))
         raise Invalid([Problem(f"not valid: {match[3].strip()}", at)]) from exc
-    _check_numbers(text, shown, _TFVARS_NUMBER)
+    _check_no_expressions(text, shown)
+    _check_numbers(text, shown, _TFVARS_PART)
     _check_depth(values, shown)
     return values
+
+
+def _check_no_expressions(text: str, shown: str) -> None:
+    """
+    Invalid where a value is an expression or a template: the parser hands it on as it is written.
+    """
+    if not _SIGN_OF_EXPRESSION.search(text):
+        return
+    before = ""  # the part before: its text if it is a mark, else its kind
+    for match in _TFVARS_PART.finditer(text):
+        kind, part = match.lastgroup, match[0]
+        if kind is None:
+            continue
+        ended = before in ("text", "number", "]", "}")
+        if (
+            kind == "operator"
+            or (kind == "text" and _TEMPLATE.search(part))
+            or (kind == "number" and part[0] == "-" and (ended or before == "word"))
+            or (part == "[" and ended)
+            or (part == "=" == before)
+            or (part == "for" and before in ("[", "{"))
+        ):
+            message = "expressions and templates are not evaluated: write the value itself"
+            hint = "a text with ${ in it is written with $${"
+            at = _location(text, match.start(), shown)
+            raise Invalid([Problem(message, at, hint)])
+        before = part if kind == "mark" else kind
 
 
 def _input_nodes(

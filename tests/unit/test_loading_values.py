@@ -405,6 +405,46 @@ def test_read_values_reads_every_format(tmp_path: Path) -> None:
     assert found == [{"b": [1, True, None]}] * 4
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "60*60", "1+1", "1-5", "1 -5", "!true", "true ? 1 : 2", "(3)", "-(1)", "1 == 1",
+        '"a" != "b"',
+        "[for a in [1] : a]", "{for a in [1] : a => a}", "[1, 2][0]", "{a = 1}.a", '["a"].*',
+        '"${1+1}"', '"a${"b"}c"', '"%{if true}y%{endif}"', '"$$${1}"', "{(1) = 2}", '{"${1}" = 2}',
+        "<<EOT\na${1}\nEOT", "<<-EOT\r\n  %{if true}a%{endif}\r\n  EOT", "[1,\n 2 * 3]",
+    ],
+)  # fmt: skip
+def test_an_expression_in_a_tfvars_file_is_refused_with_its_place(
+    tmp_path: Path, value: str
+) -> None:
+    """
+    Terraform evaluates it: its text would be applied in place of what it means.
+    """
+    (tmp_path / "a.tfvars").write_text(f"a = 1\nb = {value}\n")
+    with pytest.raises(Invalid, match=r"a\.tfvars:[23]:\d+: expressions and templates are not"):
+        read_values(tmp_path / "a.tfvars", shown="a.tfvars")
+
+
+def test_values_that_look_like_expressions_are_none(tmp_path: Path) -> None:
+    """
+    Comments, negative numbers, escaped templates, names with a dash, texts and heredocs.
+    """
+    text = """
+        # 1 + 1 ${x}
+        a-b = [-1, -2.5e-3, "for", "1+1", "$${x} %%{y} $5 100%"] // (x)
+        c = { for-all = -1, "a b": null, d = <<-EOT
+            [1][0] $${x} "q"
+            EOT
+        }
+        /* ${x} */
+    """
+    (tmp_path / "a.tfvars").write_text(text)
+    values, _ = read_values(tmp_path / "a.tfvars", shown="a.tfvars")
+    assert values["a-b"].plain == [-1, -0.0025, "for", "1+1", "${x} %{y} $5 100%"]
+    assert values["c"].plain == {"for-all": -1, "a b": None, "d": '[1][0] ${x} "q"\n'}
+
+
 def test_an_unreadable_input_file_is_invalid(tmp_path: Path) -> None:
     """
     A directory, or bytes that are no text, is an error that names the file.
