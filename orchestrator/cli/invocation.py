@@ -26,7 +26,7 @@ MAKES_RUN = "orchestrator.makes_run"
 
 class Invocation(Struct, frozen=True):
     """
-    What the options before the command say.
+    The options before the command.
     """
 
     directory: Path
@@ -58,7 +58,7 @@ class Invocation(Struct, frozen=True):
 
     def view(self, *, json: bool, verbose: bool) -> HumanView | JsonLinesView:
         """
-        What shows the events of a running command: stdout, for people or as JSON lines.
+        The view of a running command's events: stdout, for people or as JSON lines.
         """
         from orchestrator.views.human import HumanView
         from orchestrator.views.jsonl import JsonLinesView

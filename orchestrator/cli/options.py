@@ -30,7 +30,7 @@ def _stack(*decorators: Callable[[Function], Function]) -> Callable[[Function], 
 
 class _NonEmptyText(click.ParamType[str]):
     """
-    What a person has to say, such as a reason: not nothing.
+    A text that a person must give, such as a reason; it cannot be empty.
     """
 
     name = "text"

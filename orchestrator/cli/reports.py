@@ -136,7 +136,7 @@ class Reports(Struct, frozen=True):
 
 def repository_prefix(root: Path, environ: Mapping[str, str]) -> str:
     """
-    What stands before the path of a file of the project in the repository of a CI job.
+    The path of the project within the repository of a CI job; reports put it before their files.
     """
     workspace = environ.get("GITHUB_WORKSPACE") or environ.get("CI_PROJECT_DIR")
     if not workspace:

@@ -117,8 +117,8 @@ def _take(kind: type[Value], values: dict[str, Any]) -> Value:
 
 def _target_options(project: ProjectContext, text: str) -> dict[str, Any]:
     """
-    What the options for blueprint, environment and step would be for a target; Usage where it is
-    none. A blueprint that is not under ``blueprints/`` is where its record says that it was.
+    Translate a target into the options for blueprint, environment and step; Usage where it is none.
+    A blueprint that is not under ``blueprints/`` is looked for where its record says that it was.
     """
     from orchestrator import composition
     from orchestrator.domain.target import Target

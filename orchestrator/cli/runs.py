@@ -25,7 +25,7 @@ def _open_all(
     project: ProjectContext, locations: Sequence[StoreLocation]
 ) -> Iterator[list[ReadContext]]:
     """
-    What is read with, for each of these stores.
+    Open the read context of each of these stores.
     """
     from orchestrator import composition
 

@@ -99,7 +99,7 @@ def utc(at: datetime) -> str:
 
 def ago(at: datetime, now: datetime) -> str:
     """
-    How long ago, roughly: "3 min ago".
+    Describe roughly how long ago something was: "3 min ago".
     """
     seconds = (now - at).total_seconds()
     if seconds < 0:
@@ -145,7 +145,7 @@ def retained_text(retained: Retention) -> str:
 
 def planned(actions: Iterable[PlannedAction]) -> str:
     """
-    How many of each: "2 to create, 1 to delete"; "no changes" for none.
+    Count the planned actions: "2 to create, 1 to delete"; "no changes" for none.
     """
     numbers: dict[Action, int] = {}
     for item in actions:
@@ -160,14 +160,14 @@ def planned(actions: Iterable[PlannedAction]) -> str:
 
 def selection_text(selected: Sequence[str]) -> str:
     """
-    What stands before a blueprint's name where only some of its steps are meant: "a, b of ".
+    Return the text before a blueprint's name where only some of its steps are meant: "a, b of ".
     """
     return f"{', '.join(selected)} of " if selected else ""
 
 
 def lineage_text(lineage: Lineage) -> str:
     """
-    Where a run comes from: "retry of run ... (why)".
+    Describe the run that a run comes from: "retry of run ... (why)".
     """
     reason = f" ({lineage.reason})" if lineage.reason else ""
     link = "to" if lineage.kind == "rollback" else "of"
@@ -176,7 +176,7 @@ def lineage_text(lineage: Lineage) -> str:
 
 def exit_meaning(code: int) -> str:
     """
-    What an exit code says, as the documented table has it.
+    Return the meaning of an exit code, as the documented table has it.
     """
     meanings = (row.meaning for row in EXIT_CODES if row.code == code)
     return next(meanings, "unknown").replace("`", "")

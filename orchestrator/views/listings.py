@@ -47,7 +47,7 @@ def check_text(document: StoreCheckDocument, paper: Paper) -> str:
 
 def prune_text(document: StorePruneDocument, paper: Paper) -> str:
     """
-    Which runs can go, or are gone, and how much goes with them.
+    List the runs that can go, or are gone, with the size of their files.
     """
     page = Page(paper)
     did = "removed" if document.removed else "can be removed"
@@ -72,7 +72,7 @@ def prune_text(document: StorePruneDocument, paper: Paper) -> str:
 
 def copy_text(document: StoreCopyDocument, paper: Paper) -> str:
     """
-    How much is in the other store now.
+    Count what the other store holds now.
     """
     page = Page(paper)
     page.line(

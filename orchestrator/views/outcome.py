@@ -102,7 +102,7 @@ METHODS = {
 
 def absence_text(absence: Absence) -> str:
     """
-    How absence was established; with what a person said and the run that wrote it down.
+    Describe how absence was established; with a person's words, and the run that recorded them.
     """
     reasons = {
         f"{item.why or 'no reason given'}, run {item.run_id}" if item.run_id else item.why or ""
@@ -115,7 +115,7 @@ def absence_text(absence: Absence) -> str:
 
 def fault_text(fault: Fault) -> str:
     """
-    What went wrong in a few words: the phase, or that it was stopped.
+    Describe a fault in a few words: its phase, or that it was stopped.
     """
     match fault.code:
         case "stopped" | "interrupted":
@@ -137,8 +137,8 @@ def attempt_text(attempt: Attempt) -> str:
 
 def counts_text(step: StepRun) -> str:
     """
-    What a step did, counted: "2 created, 1 in doubt, 1 not attempted"; empty for nothing. An object
-    in doubt counts as that only.
+    Count what a step did: "2 created, 1 in doubt, 1 not attempted"; empty for nothing. An object in
+    doubt counts as that only.
     """
     uncertain = {item.address for item in step.in_doubt}
     numbers = (
@@ -465,7 +465,8 @@ def shortened_why(why: str, shown: str) -> str:
 
 def readback_texts(readback: Readback | None, *, brief: bool = False) -> list[str]:
     """
-    What the provider said of an object in doubt and, unless ``brief``, where a person may look.
+    Describe the provider's answer about an object in doubt and, unless ``brief``, where a person
+    may look.
     """
     if readback is None:
         return []
@@ -494,7 +495,7 @@ def readback_texts(readback: Readback | None, *, brief: bool = False) -> list[st
 
 def hook_text(run: HookResult, now: datetime) -> str:
     """
-    What became of an action of a step, when, in which run, and why.
+    Describe the result of a hook of a step: when, in which run, and why.
     """
     outcome = "unknown, it was cut short" if run.verdict == "unknown" else run.verdict
     reason = f" ({run.reason})" if run.reason else ""
@@ -513,7 +514,7 @@ def shortened_list(items: Sequence[str]) -> str:
 
 def alive_total(alive: Iterable[LiveObjects]) -> str:
     """
-    How many objects there are in all: "3 objects alive in 2 steps"; empty for none.
+    Count the objects in all: "3 objects alive in 2 steps"; empty for none.
     """
     counts = [len(item.objects) for item in alive if item.objects]
     return f"{count(sum(counts), 'object')} alive in {count(len(counts), 'step')}" if counts else ""

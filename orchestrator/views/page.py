@@ -84,7 +84,7 @@ def callable_from(called_in: str, text: str) -> str:
 
 class Paper(Struct, frozen=True):
     """
-    What is written on: width in columns, whether it takes colour and more than ASCII, the time.
+    The medium of a page: width in columns, whether it takes colour and more than ASCII, the time.
     ``called_in`` is the directory in which commands of ours must be called by ``-C``.
     """
 

@@ -48,7 +48,7 @@ class Finding(Struct, frozen=True):
 
 def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
     """
-    What a plan warns of; what names no file stands in the ``blueprint`` file.
+    The warnings of a plan; one that names no file stands in the ``blueprint`` file.
     """
     for step in document.steps:
         details: set[str] = set()
@@ -71,7 +71,7 @@ def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
 
 def gate_findings(document: GateDocument, *, blueprint: str) -> Iterator[Finding]:
     """
-    What a gate warns of beside its plan.
+    The warnings of a gate beside those of its plan.
     """
     for item in _beside_plan(document):
         level: Literal["error", "warning"] = "error" if item.severity == "fail" else "warning"
@@ -188,7 +188,7 @@ def sarif(items: Iterable[Finding], *, version: str, prefix: str = "") -> str:
 
 def gitlab_report(document: PlanDocument) -> str:
     """
-    What GitLab shows in a merge request of an ``artifacts: reports: terraform``.
+    The report that GitLab shows in a merge request: ``artifacts: reports: terraform``.
     """
     counts = document.counts
     return json.dumps(

@@ -245,7 +245,7 @@ def _step(
 
 def _actions(step: StepState, page: Page) -> list[Row]:
     """
-    What was undone, or done before a destroy.
+    Describe the hooks of a step that ran: what was undone, or done before a destroy.
     """
     rows: list[Row] = []
     for label, run in (("compensate", step.compensation), ("before", step.before_destroy)):

@@ -93,7 +93,7 @@ def _is_declined(event: RunFinished) -> bool:
 
 def _ending(event: RunFinished) -> str:
     """
-    What the exit code means for this run, in a few words.
+    Describe the exit code of this run in a few words.
     """
     failed = [step for step in event.steps if step.status is StepStatus.ERROR]
     match event.exit_code:

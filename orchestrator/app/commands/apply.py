@@ -133,7 +133,7 @@ def skip_none(_step: str, _record: OperationRecord | None) -> None:
 
 def skip_finished(_step: str, record: OperationRecord | None) -> Skip | None:
     """
-    What is ok already is left alone, unless it was compensated since, or that was tried.
+    Skip a step that is ok already, unless it was compensated since, or that was tried.
     """
     if record is None or record.status not in READY or record.compensation is not None:
         return None

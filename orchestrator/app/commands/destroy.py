@@ -320,7 +320,8 @@ def _note_owned_steps(runner: StepRunner, plan: Teardown) -> None:
 
 def _not_retainable(runner: StepRunner, skipped: Collection[str]) -> dict[str, OrchestratorError]:
     """
-    What is declared to be retained and is not ok: neither destroyed nor retained.
+    The steps that are declared to be retained and are not ok: they are neither destroyed nor
+    retained.
     """
     failures: dict[str, OrchestratorError] = {}
     for name in skipped:

@@ -117,7 +117,8 @@ def _of_state(
     place: BlueprintAddress, status: StatusDocument, allowed: Allowed
 ) -> Iterator[GateReason]:
     """
-    What is recorded of the steps. A step that failed only warns: the change may be its repair.
+    The reasons in the records of the steps. A step that failed only warns: the change may be its
+    repair.
     """
     for step in status.steps:
         for code, message in _conditions(step):

@@ -131,7 +131,7 @@ def _with_begun(run: RunRecord, lease: Lease | None) -> RunRecord:
 
 def _attempts(reader: ReadContext, run_id: str, step: str) -> list[AttemptEvidence]:
     """
-    What is left of a step's attempts: on this machine, else in the operation store.
+    The evidence of a step's attempts: on this machine, else in the operation store.
     """
     local = [
         AttemptEvidence(

@@ -66,8 +66,8 @@ from orchestrator.errors import InDoubt, OrchestratorError, Refused, worst
 
 class PlanResult(Struct, frozen=True):
     """
-    What was planned, the exit code (a failed step beats changes beats nothing to do), and what can
-    be approved of it: nothing where a step failed.
+    The plan, the exit code (a failed step beats changes beats nothing to do), and the approval that
+    can be given to it: none where a step failed.
     """
 
     document: PlanDocument
@@ -203,7 +203,7 @@ class Planner:
 
     def _approved_step(self, row: PlannedStep) -> ApprovedStep:
         """
-        What an approval keeps of the plan of a step.
+        The part of a step's plan that an approval keeps.
         """
         assert row.status != "failed", "what failed is not approved"
         approved = self._approved.get(row.step, ApprovedStep(step=row.step, status=row.status))
@@ -211,7 +211,7 @@ class Planner:
 
     def _violations(self, rows: Sequence[PlannedStep]) -> Iterator[Violation]:
         """
-        What the policy of the blueprint forbids of the plan.
+        The violations of the blueprint's policy by the plan.
         """
         contents = [(row.step, self._contents.get(row.step)) for row in rows]
         steps = [(step, content.objects, content.regions) for step, content in contents if content]

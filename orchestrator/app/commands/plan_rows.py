@@ -20,7 +20,8 @@ from orchestrator.errors import EngineFailed, OrchestratorError, Refused
 
 class PlanRows:
     """
-    What is planned so far. Rows may be added from several threads; a step's upstreams come first.
+    The rows of a plan so far. Rows may be added from several threads; a step's upstreams come
+    first.
     """
 
     def __init__(self, steps: PreparedSteps) -> None:

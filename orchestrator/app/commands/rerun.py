@@ -50,7 +50,7 @@ def retry(
     services: Services, deployment: Deployment, request: RetryRequest, *, earlier: PriorRun
 ) -> int:
     """
-    What a failed run left undone, from its snapshots and inputs. Returns the exit code.
+    Apply what a failed run left undone, from its snapshots and inputs. Returns the exit code.
     """
     stored = _snapshots(services)
     request = _with_failed_targets(services, request, earlier.record)

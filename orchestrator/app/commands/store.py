@@ -353,7 +353,7 @@ class RestoredStore(Protocol):
 
     def unreconciled(self) -> Mapping[Target, OperationRecord | None]:
         """
-        Of those targets the ones that were not reconciled since, with the record of them.
+        The given targets that were not reconciled since, with their records.
         """
 
     def accept(self) -> list[OperationRecord]:

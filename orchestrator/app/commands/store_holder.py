@@ -101,8 +101,9 @@ def prune(
     remove: bool,
 ) -> StorePruneDocument:
     """
-    What can go: runs that began before ``now`` less ``older_than``, but for the newest ``keep`` of
-    each blueprint and environment and those that a newest entry names; removed with ``remove``.
+    List the runs that can go, and remove them with ``remove``: those that began before ``now`` less
+    ``older_than``, but for the newest ``keep`` of each blueprint and environment and those that a
+    newest entry names.
 
     Everything that anything was ever done to is held while it is removed; Busy where a run is going
     on.

@@ -128,7 +128,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
 
     def arguments(self) -> dict[str, Json]:
         """
-        What the run record keeps of the request: every option that is not at its default.
+        The part of the request that the run record keeps: every option that is not at its default.
         """
         return dict(
             argument
@@ -183,7 +183,7 @@ class RerunRequest(RunRequest, frozen=True, kw_only=True):
 
 class RetryRequest(RerunRequest, frozen=True, kw_only=True):
     """
-    What a failed run left undone.
+    The request of ``retry``: apply again what a failed run left undone.
     """
 
     verb: ClassVar[Verb] = "retry"
@@ -233,8 +233,8 @@ class VerifyRequest(RunRequest, frozen=True, kw_only=True):
 
 class ReconcileRequest(RunRequest, frozen=True, kw_only=True):
     """
-    What is uncertain, settled; the fields are the state operations that are asked for, and whether
-    the provider is asked for what is recorded as gone.
+    The request of ``reconcile``: settle what is uncertain. The fields are the state operations that
+    are asked for, and whether the provider is asked for objects that are recorded as gone.
     """
 
     verb: ClassVar[Verb] = "reconcile"
@@ -335,7 +335,7 @@ class ReleaseRequest(RunRequest, frozen=True, kw_only=True):
 
 class PlanRequest(Struct, frozen=True, kw_only=True):
     """
-    What ``plan`` was asked: which steps, for an apply or a destroy; with ``separate`` each step on
+    The request of ``plan``: which steps, for an apply or a destroy; with ``separate`` each step on
     its own. Without ``locking`` the engine takes no lock on the provider state: who may only read
     it cannot. Without ``hooks`` a destroy plans no module of a `before_destroy`. ``affected`` are
     the steps that a change touches, with the reasons, where only those are meant.
