@@ -165,7 +165,10 @@ def _report_end(
             exit_code=exit_code,
             verdict=str(outcome.verdict) if outcome else "unknown",
             steps=session.run.steps,
-            recorded=_statuses(outcome.records) if outcome else {},
+            recorded={
+                record.target.step: StepStatus(str(record.status))
+                for record in (outcome.records if outcome else ())
+            },
             alive=alive,
             outputs=_outputs(session.run, outcome.records) if outcome else (),
             next=_next(session, request, error, outcome),
@@ -237,10 +240,6 @@ def _outputs(run: RunRecord, records: Iterable[OperationRecord]) -> tuple[KnownO
         for record in records
         if record.target.step in well and (record.outputs or record.sensitive_outputs)
     )
-
-
-def _statuses(records: Iterable[OperationRecord]) -> dict[str, StepStatus]:
-    return {record.target.step: StepStatus(str(record.status)) for record in records}
 
 
 def _not_found(fault: Fault) -> bool:
