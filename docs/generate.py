@@ -20,8 +20,12 @@ from orchestrator.cli.main import cli
 from orchestrator.domain.documents.schemas import DOCUMENTS
 from orchestrator.domain.record.states import TABLE, Status, Trigger
 from orchestrator.domain.recovery.advice import CASES, NOT_CALLED_FOR, PRECONDITIONS
-from orchestrator.domain.recovery.hints import PHASE_HINTS
-from orchestrator.domain.recovery.messages import DESCRIPTIONS, REFUSALS, SITUATION_DESCRIPTIONS
+from orchestrator.domain.recovery.messages import (
+    DESCRIPTIONS,
+    PHASE_HINTS,
+    REFUSALS,
+    SITUATION_DESCRIPTIONS,
+)
 from orchestrator.errors import EXIT_CODES, PRECEDENCE
 
 ROOT = Path(__file__).parents[1]

@@ -28,11 +28,9 @@ from orchestrator.engine.process.call_files import (
     discard,
     identity_seed,
 )
-from orchestrator.engine.process.child import Child, ReadingChild
+from orchestrator.engine.process.child import Child, Question, ReadingChild, ShutdownLadder
 from orchestrator.engine.process.environment import PluginCache
 from orchestrator.engine.process.identity import SystemProcesses
-from orchestrator.engine.process.question import Question
-from orchestrator.engine.process.shutdown import ShutdownLadder
 from orchestrator.engine.process.transcript import Transcript
 from orchestrator.engine.process.wrapper import (
     CALLERS_UMASK,

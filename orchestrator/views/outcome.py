@@ -16,7 +16,7 @@ from orchestrator.domain.record.objects import Absence, Doubt, Readback, Release
 from orchestrator.domain.record.record import Attempt, Diagnostic, Fault, HookResult
 from orchestrator.domain.record.run_record import Completed, InFlight, NextCommand, StepRun
 from orchestrator.domain.record.states import StepStatus
-from orchestrator.domain.recovery.hints import hint_of
+from orchestrator.domain.recovery.messages import hint_of
 from orchestrator.domain.text import count
 from orchestrator.errors import Reason
 from orchestrator.views.formats import (

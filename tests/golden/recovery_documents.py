@@ -22,7 +22,7 @@ from orchestrator.domain.record.states import Condition, Liveness, Status, StepS
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.commands import offers
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
-from orchestrator.domain.recovery.hints import hint_of
+from orchestrator.domain.recovery.messages import hint_of
 from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.record.objects import Doubt
-from orchestrator.domain.recovery.hints import hint_of
+from orchestrator.domain.recovery.messages import hint_of
 from orchestrator.domain.transitions.absence import MutationEvidence, engine_fault
 from orchestrator.engine.process.environment import child_environment
 from orchestrator.engine.terraform import TerraformEngine

@@ -29,7 +29,7 @@ from orchestrator.domain.record.run_record import (
 )
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
 from orchestrator.domain.recovery.commands import RemedyDocument
-from orchestrator.domain.recovery.hints import PHASE_HINTS
+from orchestrator.domain.recovery.messages import PHASE_HINTS
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, snapshot_blob
 from orchestrator.domain.text import Json
 from orchestrator.engine.process.identity import SystemProcesses

@@ -31,8 +31,13 @@ from orchestrator.domain.recovery.context import (
     Situation,
     StepFacts,
 )
-from orchestrator.domain.recovery.hints import PHASE_HINTS, hint_of
-from orchestrator.domain.recovery.messages import DESCRIPTIONS, REFUSALS, SITUATION_DESCRIPTIONS
+from orchestrator.domain.recovery.messages import (
+    DESCRIPTIONS,
+    PHASE_HINTS,
+    REFUSALS,
+    SITUATION_DESCRIPTIONS,
+    hint_of,
+)
 from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.text import Json
 from tests.fakes.clock import START

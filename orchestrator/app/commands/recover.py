@@ -27,7 +27,7 @@ from orchestrator.domain.record.verdicts import verdict_of
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.commands import lock_hint, offers, window_of
 from orchestrator.domain.recovery.context import RecoveryContext, Situation
-from orchestrator.domain.recovery.hints import hint_of
+from orchestrator.domain.recovery.messages import hint_of
 from orchestrator.domain.recovery.next_commands import (
     StepAdvice,
     about_all,

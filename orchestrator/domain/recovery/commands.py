@@ -15,8 +15,13 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.recovery.advice import Advice, RemedyAdvice
 from orchestrator.domain.recovery.command_line import adoption_options, command_line
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
-from orchestrator.domain.recovery.hints import CODE_HINTS, PHASE_HINTS
-from orchestrator.domain.recovery.messages import DESCRIPTIONS, REFUSALS, SITUATION_DESCRIPTIONS
+from orchestrator.domain.recovery.messages import (
+    CODE_HINTS,
+    DESCRIPTIONS,
+    PHASE_HINTS,
+    REFUSALS,
+    SITUATION_DESCRIPTIONS,
+)
 from orchestrator.domain.recovery.rerun_rules import failed_run
 from orchestrator.domain.text import Word
 from orchestrator.domain.transitions.hook_results import (

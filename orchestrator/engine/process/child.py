@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -18,11 +19,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from orchestrator.domain.events.events import ApplyStart, ChangeSummary, Message
 from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.process import wrapper
 from orchestrator.engine.process.call_files import CallFiles, IdentityFile
 from orchestrator.engine.process.identity import kill_session, signal_session
-from orchestrator.ports.system import Processes
+from orchestrator.ports.engine import CallSpec
+from orchestrator.ports.system import Processes, StopToken
 
 _REAP = 1.0  # seconds for a wrapper that has ended to become a zombie
 _ENDED_WELL = (0, 2)  # exit codes after which an engine has stopped its providers; 2: plan changes
@@ -360,3 +363,103 @@ def _end_providers(session: int) -> None:
     for pid in wrapper.providers_left(session):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+# The rungs of stopping an engine call.
+
+
+_AFTER_KILL = 10.0  # seconds after SIGKILL until a process that cannot die is given up
+
+
+class ShutdownLadder:
+    """
+    One SIGINT when a stop is asked for or the timeout has passed; SIGKILL only when killing is
+    asked for, or the grace since the SIGINT has passed. No grace: it is waited for as long as it
+    takes.
+
+    ``interrupted`` tells that the engine got its SIGINT, ``timed_out`` that the timeout was why.
+    """
+
+    def __init__(self, child: Child | ReadingChild, spec: CallSpec, stop: StopToken) -> None:
+        self._child = child
+        self._timeout, self._grace = spec.timeout, spec.grace
+        self._stop = stop
+        self._began = time.monotonic()
+        self._stopped_at: float | None = None
+        self._killed_at: float | None = None
+        self.interrupted = False
+        self.timed_out = False
+
+    def restart(self, timeout: float | None) -> None:
+        """
+        Let the timeout, another one than before, count from now.
+        """
+        self._began, self._timeout = time.monotonic(), timeout
+
+    def climb(self) -> None:
+        """
+        Take the next rung if it is time.
+        """
+        now = time.monotonic()
+        overdue = self._timeout is not None and now - self._began >= self._timeout
+        if self._stopped_at is None and (self._stop.stopping or overdue):
+            self.timed_out = not self._stop.stopping
+            self.interrupted = self._child.interrupt()
+            self._stopped_at = now
+        since = self._stopped_at
+        too_long = self._grace is not None and since is not None and now - since >= self._grace
+        if self._killed_at is None and (self._stop.killing or too_long):
+            self._killed_at = now
+            self._child.kill()
+
+    def engine_abandoned(self) -> bool:
+        """
+        Whether SIGKILL was long ago: a process in uninterruptible sleep does not die.
+        """
+        return self._killed_at is not None and time.monotonic() - self._killed_at > _AFTER_KILL
+
+
+# The question that an apply asks between its plan and what it makes of it.
+
+
+#: The end of the text of an apply that waits. A variable is asked for in other words.
+_QUESTION = re.compile(rb"Only 'yes' will be accepted to approve\.\s+Enter a value:\s*\Z")
+_TAIL = 200  # bytes, more than the question has
+_PATIENCE = 5.0  # seconds from the summary of the plan to the question
+
+
+class Question:
+    """
+    Whether an apply waits for its approval, by the text that it prints into ``file`` and by its
+    messages. One that asks in words that are not known is told no.
+    """
+
+    def __init__(self, file: Path, child: Child) -> None:
+        self._file = file
+        self.child = child
+        self._planned_at: float | None = None
+        self.is_passed_over = False
+
+    def observe(self, message: Message) -> None:
+        """
+        Take note of a message: the plan is whole, or (``is_passed_over``) the apply has begun.
+        """
+        if isinstance(message, ChangeSummary) and self._planned_at is None:
+            self._planned_at = time.monotonic()
+        self.is_passed_over |= isinstance(message, ApplyStart)
+
+    def is_due(self) -> bool:
+        """
+        Whether it is asked, or nobody will ask any more. All of the plan is written by then.
+        """
+        if self._planned_at is not None and time.monotonic() - self._planned_at > _PATIENCE:
+            self.child.answer("no")
+        return self.is_passed_over or self._is_asked()
+
+    def _is_asked(self) -> bool:
+        try:
+            with self._file.open("rb") as text:
+                text.seek(-min(_TAIL, self._file.stat().st_size), 2)
+                return _QUESTION.search(text.read()) is not None
+        except FileNotFoundError:
+            return False
