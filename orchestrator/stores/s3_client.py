@@ -136,8 +136,7 @@ def renewed_aws_credentials(
 ) -> Callable[[], S3Credential] | None:
     """
     A source of credentials of an assumed role, chained ones too, a web identity, a profile, the
-    container or the machine, which renews all of the chain; None for static keys, and where there
-    are none.
+    container or the machine, which renews all of the chain; None for static keys.
     """
     roles = settings.get("assume_role") or []
     roles = [roles] if isinstance(roles, Mapping) else roles
@@ -181,6 +180,10 @@ def renewed_aws_credentials(
         )
 
     def current() -> S3Credential:
+        if credentials is None:  # nobody else is asked: the client would ask a machine's service
+            raise StoreUnavailable(
+                "neither in the environment or backend block, nor of the machine"
+            )
         frozen = credentials.get_frozen_credentials()
         # What does not expire is asked for again now and then: a file may have changed.
         expires = getattr(credentials, "_expiry_time", None) or datetime.now(UTC) + timedelta(
@@ -193,7 +196,7 @@ def renewed_aws_credentials(
             "expires_at": expires.astimezone(UTC),
         }
 
-    return current if credentials is not None else None
+    return current
 
 
 #: Settings of the backend about files and the machine's own service, and what the SDK calls them.

@@ -204,6 +204,19 @@ class Writes:
     addresses: list[str] = field(default_factory=list)
 
 
+def _of_the_machine(path: str) -> bytes:
+    """
+    What the metadata service of a machine answers: a token, the name of its role, and the keys.
+    """
+    if path.endswith("/token"):
+        return b"a-token"
+    if path.endswith("/security-credentials/"):
+        return b"robot"
+    soon = f"{datetime.now(UTC) + timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}"
+    keys = {"AccessKeyId": "of-the-machine", "SecretAccessKey": "s", "Token": "t"}
+    return json.dumps({"Code": "Success", "Expiration": soon, **keys}).encode()
+
+
 @pytest.fixture
 def writes() -> Iterator[Writes]:
     found = Writes()
@@ -221,6 +234,8 @@ def writes() -> Iterator[Writes]:
             self.send_header("x-goog-generation", "1")
             self.send_header("Last-Modified", "Mon, 30 Nov 2026 00:00:00 GMT")
             text = b"<ListBucketResult/>" if "list-type" in self.path else b""
+            if self.path.startswith("/latest/"):
+                text = _of_the_machine(self.path)
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text)
@@ -360,6 +375,67 @@ def test_a_role_is_assumed_as_the_block_says(
     (form,) = clouds.forms
     assert form["RoleArn"] == ROLE
     assert asked.items() <= form.items()
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "key"),
+    [
+        ({"access_key": "block", "secret_key": "s", "token": "t"}, {}, "block"),
+        ({}, {"AWS_ACCESS_KEY_ID": "env", "AWS_SECRET_ACCESS_KEY": "s"}, "env"),
+        ({"profile": "team", "shared_credentials_files": ["{file}"]}, {}, "of-a-file"),
+        ({"profile": "team", "shared_credentials_file": "{file}"}, {}, "of-a-file"),
+        ({"shared_credentials_files": ["{file}"]}, {"AWS_PROFILE": "team"}, "of-a-file"),
+        ({"profile": "team", "shared_config_files": ["{config}"]}, {}, "of-a-config"),
+        ({"profile": "team"}, {"AWS_SHARED_CONFIG_FILE": "{config}"}, "of-a-config"),
+        ({"ec2_metadata_service_endpoint": "{machine}"}, {}, "of-the-machine"),
+        (
+            {"ec2_metadata_service_endpoint": "{machine}", "skip_metadata_api_check": True},
+            {},
+            None,
+        ),
+    ],
+)
+def test_keys_are_found_where_the_block_says(
+    writes: Writes,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    config: dict[str, Any],
+    environ: dict[str, str],
+    key: str | None,
+) -> None:
+    """
+    In the block, the environment, the files that it names, or the service of the machine, unless
+    that is not to be asked.
+    """
+    for name in ("AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    pair = "aws_access_key_id = {}\naws_secret_access_key = s\n"
+    (tmp_path / "keys").write_text("[team]\n" + pair.format("of-a-file"))
+    (tmp_path / "config").write_text("[profile team]\n" + pair.format("of-a-config"))
+    places = {"{file}": f"{tmp_path}/keys", "{config}": f"{tmp_path}/config"}
+    places["{machine}"] = writes.url
+
+    def placed(value: Any) -> Any:
+        if isinstance(value, list):
+            return [placed(item) for item in value]
+        return places.get(value, value) if isinstance(value, str) else value
+
+    config = {name: placed(value) for name, value in config.items()}
+    environ = {name: placed(value) for name, value in environ.items()}
+    known = {"region": "eu-west-1", "use_path_style": True, "endpoint": writes.url}
+    bucket = open_bucket("s3://acme/x", {**known, **config}, environ)
+    store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+
+    if key is None:
+        with pytest.raises(StoreUnavailable, match="no credentials: neither in the environment"):
+            store.put_blob("b", b"x")
+        assert writes.addresses == []
+        return
+    store.put_blob("b", b"x")
+
+    (signed,) = [headers for method, headers in writes.seen if "x-amz-date" in headers]
+    assert f"Credential={key}/" in signed["authorization"]
 
 
 @pytest.mark.parametrize(
