@@ -99,13 +99,15 @@ def _declared_blueprints(reading: ReadBlueprint) -> Iterator[ReadBlueprint]:
     This blueprint and the others of the project, in each of their environments.
     """
     yield from _environments(reading, reading.blueprint, reading.path)
+    names_places = "backend" in read_text(reading.path, shown=str(reading.path))
     for paths in reading.project.blueprints().values():
         for path in paths:
             if path == reading.path:
                 continue
             try:
                 text = read_text(path, shown=str(path))
-                if "backend" not in text:  # then its states lie below a directory of its own name
+                # Without one its states lie below a directory of its own name.
+                if "backend" not in text and not names_places:
                     continue
                 shown = reading.project.show(path)
                 blueprint = parse_blueprint(parse_document(text, file=shown), Problems())

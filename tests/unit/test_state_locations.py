@@ -56,6 +56,23 @@ def test_blueprints_do_not_share_a_state(project: ProjectOnDisk) -> None:
     assert "web/default/one" in project.problems("other")[0]
 
 
+def test_a_blueprint_does_not_name_the_place_of_one_that_names_none(project: ProjectOnDisk) -> None:
+    """
+    The default places belong to their blueprints; both are refused.
+    """
+    own = ".orchestrator/state/other/default/one.tfstate"
+    project.blueprint(
+        f"""
+        steps:
+          one: {{module: ../modules/plain, backend: {{type: local, config: {{path: {own}}}}}}}
+        """
+    )
+    project.blueprint("steps: {one: {module: ../modules/plain}}\n", name="other")
+
+    assert "other/default/one, web/default/one" in project.problems()[0]
+    assert "other/default/one, web/default/one" in project.problems("other")[0]
+
+
 def test_steps_do_not_share_a_state(project: ProjectOnDisk) -> None:
     """
     Nor do two steps.
