@@ -79,8 +79,14 @@ _CODES = UNFINISHED | {
     "before_destroy_failed": "not destroyed: what comes before its destroy failed",
     "before_destroy_unknown": "not destroyed: what comes before its destroy was cut short",
 }
-#: What the engine warns of in every targeted run, of which we say ourselves what it left out.
-_OF_TARGETS = ("Resource targeting is in effect", "Applied changes may be incomplete")
+#: Warnings of the engine of which we say the details ourselves: what a targeted run leaves out, and
+#: what is forgotten.
+_TOLD_BY_US = (
+    "Resource targeting is in effect",
+    "Applied changes may be incomplete",
+    "Some objects will no longer be managed by Terraform",
+    "Some objects will no longer be managed by OpenTofu",
+)
 #: Codes of what is no failure: a person asked for no more.
 AS_ASKED = ("targeted",)
 #: The style of what became of an action.
@@ -160,15 +166,19 @@ def released_texts(released: Iterable[ReleasedObject]) -> list[str]:
     The objects that were released, by how: "1 forgotten: a.b (id-1) lives on".
     """
     items = list(released)
-    endings = {"forgotten": "lives on", "vanished": "was not found any more"}
+    endings = {
+        "forgotten": ("lives on", "live on"),
+        "vanished": ("was not found any more", "were not found any more"),
+    }
     texts = []
-    for how, ending in endings.items():
+    for how, (one, several) in endings.items():
         names = [
             f"{item.address} ({item.id})" if item.id else item.address
             for item in items
             if item.how == how
         ]
         if names:
+            ending = one if len(names) == 1 else several
             texts.append(f"{len(names)} {how}: {', '.join(names)} {ending}")
     return texts
 
@@ -332,7 +342,7 @@ def diagnostic(page: Page, item: Diagnostic, *, indent: int) -> None:
     detail = item.detail.strip("\n").splitlines()
     if not item.detail.strip() or item.detail.strip() == item.summary.strip():
         return
-    if item.summary in _OF_TARGETS and not page.paper.verbose:
+    if item.summary in _TOLD_BY_US and not page.paper.verbose:
         return
     shown = len(detail) if page.paper.verbose or len(detail) <= _LONG else _LONG - 1
     page.text("\n".join(detail[:shown]), indent=indent + 2)
@@ -345,7 +355,7 @@ def diagnostic_text(item: Diagnostic) -> str:
     A diagnostic in one line.
     """
     place = diagnostic_location(item)
-    detail = "" if item.summary in _OF_TARGETS else " ".join(item.detail.split())
+    detail = "" if item.summary in _TOLD_BY_US else " ".join(item.detail.split())
     text = _join(item.summary, detail)
     return f"{text} ({place})" if place else text
 
