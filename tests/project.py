@@ -312,3 +312,11 @@ class Project:
         newest = max(self.own.glob("runs/*/run.json"))
         found: dict[str, Any] = json.loads(newest.read_text())
         return found
+
+
+def git(project: Project, *arguments: str) -> None:
+    """
+    Run git in a project, as somebody.
+    """
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+    subprocess.run(("git", *identity, *arguments), cwd=project.root, check=True)

@@ -5,12 +5,11 @@ Only what a change touches is planned: by git revision or by file, with what nee
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.project import Project
+from tests.project import Project, git
 
 pytestmark = pytest.mark.engine
 
@@ -27,11 +26,6 @@ BLUEPRINT = """
       app: {module: ../modules/app, inputs: {value: fixed}, needs: [net]}
       alone: {module: ../modules/alone, inputs: {value: fixed}}
 """
-
-
-def git(project: Project, *arguments: str) -> None:
-    identity = ("-c", "user.name=t", "-c", "user.email=t@example.com")
-    subprocess.run(("git", *identity, *arguments), cwd=project.root, check=True)
 
 
 @pytest.fixture

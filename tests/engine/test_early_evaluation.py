@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.project import Project, require_engine
+from tests.project import Project, git, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -201,3 +201,31 @@ def test_terraform_evaluates_sources_early_from_1_15_on(tmp_path: Path) -> None:
     project.ok("reconcile", "b", "--rebuild-state", "--yes")
     project.ok("apply", "b", "--yes")
     assert project.ok("destroy", "b", "--yes", "--json").statuses == {"s": "destroyed"}
+
+
+def test_terraform_takes_constants_only_into_modules_from_elsewhere(tmp_path: Path) -> None:
+    """
+    So what such a module needs to be loaded is known without it: the variables with `const`.
+    """
+    kind = MODULE.replace("which", "kind").replace("sensitive = true", "const     = true")
+    elsewhere = Project(tmp_path / "elsewhere")
+    elsewhere.write("main.tf", kind)
+    elsewhere.write("sub/first-kind/main.tf", 'output "o" {\n  value = "x"\n}\n')
+    git(elsewhere, "init", "-q")
+    git(elsewhere, "add", "-A")
+    git(elsewhere, "commit", "-qm", "first")
+    project = Project(tmp_path / "project", engine=require_engine("embedded"))
+    project.write("orchestrator.yaml", "project: early\n")
+    called = f'source = "git::file://{elsewhere.root}"\n  kind   = local.which'
+    text = MODULE.replace('source = "./sub/${var.which}"', called)
+    text += 'locals {\n  which = "${var.which}"\n}\n'
+    project.write("modules/m/main.tf", text)
+    steps = "steps:\n  s: {module: ../modules/m, inputs: {which: first-kind}}\n"
+    project.write("blueprints/b.yaml", "version: 1\nname: b\n" + steps)
+
+    refused = project.run("apply", "b", "--yes")
+    assert "Const variables must be known" in refused.said
+    project.write("modules/m/main.tf", text.replace("sensitive = true", "const     = true"))
+    for _ in range(2):
+        project.ok("apply", "b", "--yes")
+    project.ok("exec", "b/default/s", "--", "show")
