@@ -70,7 +70,7 @@ def status_command(
     from orchestrator import composition
     from orchestrator.app.commands.status import check_expectation, status_of, status_of_all
     from orchestrator.app.inspection.read_context import select_targets
-    from orchestrator.errors import Usage
+    from orchestrator.errors import StoreUnavailable, Usage
     from orchestrator.loading.summary import all_summaries, seen_locations
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.status import status_list_text, status_text
@@ -102,7 +102,8 @@ def status_command(
         for document in listed.blueprints:
             graph = graphs.get((document.blueprint, document.environment))
             check_expectation(document, expect, allow_retained=allow_retained, graph=graph)
-        return 0
+        is_known = not any(store.blueprint for store in listed.unread_stores)
+        return 0 if is_known else StoreUnavailable.exit_code
     summary = recorded_summary(project, blueprint, environment)
     with composition.open_read_context(project, summary.operations) as reader:
         selected = select_targets(reader, summary, steps, exclude)

@@ -116,12 +116,15 @@ def status_list_text(document: StatusListDocument, paper: Paper) -> str:
         page.table(table, indent=2)
     for store in document.unread_stores:
         page.gap()
-        page.line(("not looked at: ", "warn"), f"{store.url}: {store.message}")
-        page.line(
-            "This machine has seen records there of what left its blueprint. Name it by "
-            "`operations.url` in orchestrator.yaml.",
-            indent=2,
-        )
+        what = f"{store.blueprint} not known: " if store.blueprint else "not looked at: "
+        where = "" if store.message.startswith(store.url) else f"{store.url}: "
+        page.line((what, "warn"), f"{where}{store.message}")
+        if not store.blueprint:
+            page.line(
+                "This machine has seen records there of what left its blueprint. Name it by "
+                "`operations.url` in orchestrator.yaml.",
+                indent=2,
+            )
     return page.render()
 
 

@@ -246,6 +246,31 @@ def test_a_store_command_works_on_the_one_store_there_is(
         assert f"sqlite://{project.root / place}" in said or f"{project.root / place}:" in said
 
 
+def test_the_status_of_all_tells_what_can_be_read(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    A store that cannot be read hides none of the others: whose it is and why is said, and it is not
+    taken for empty, exit 22.
+    """
+    text = BLUEPRINT.replace("name: good", 'name: bad\noperations: {url: "sqlite:bad.db"}')
+    project.write("blueprints/bad.yaml", text)
+    project.write("bad.db", "no database")
+
+    code = main(["status"])
+    said = capsys.readouterr()
+    as_json = main(["status", "--json"])
+    document = json.loads(capsys.readouterr().out)
+
+    assert (code, as_json) == (22, 22)
+    assert "good/default  pending" in said.out
+    assert "bad/default not known: " in said.out
+    assert "bad/prod not known: " in said.out
+    names = {item["blueprint"] for item in document["unread_stores"]}
+    assert names == {"bad/default", "bad/prod"}
+    assert {item["blueprint"] for item in document["blueprints"]} == {"good"}
+
+
 @pytest.mark.parametrize("command", ["retry --from-run", "redeploy --from-run", "rollback --to"])
 def test_an_empty_run_is_no_run(
     project: Project, capsys: pytest.CaptureFixture[str], command: str

@@ -102,12 +102,22 @@ def status_of_all(
     """
     The status of every blueprint and environment that has a file, each from its own store, and of
     those that have only records left, in these stores, the project's, or one ``seen`` earlier.
+    StoreUnavailable where none of them can be read.
     """
     documents = []
     places: list[StoreLocation | None] = []
+    unread: list[UnreadStore] = []
     for summary in summaries:
-        with open_context(summary.operations) as context:
-            documents.append(status_of(context, summary))
+        try:
+            with open_context(summary.operations) as context:
+                documents.append(status_of(context, summary))
+        except StoreUnavailable as exc:
+            if len(unread) + 1 == len(summaries):
+                raise
+            name = f"{summary.blueprint}/{summary.environment}"
+            url = summary.operations.url or ""
+            unread.append(UnreadStore(url=url, message=exc.message, blueprint=name))
+            continue
         if summary.operations not in places:
             places.append(summary.operations)
     declared = {(summary.blueprint, summary.environment) for summary in summaries}
@@ -116,7 +126,6 @@ def status_of_all(
             undeclared = undeclared_documents(context, declared)
         documents += undeclared
         declared |= {(document.blueprint, document.environment) for document in undeclared}
-    unread = []
     for place in seen:
         try:
             with open_context(place) as context:

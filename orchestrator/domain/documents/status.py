@@ -107,12 +107,13 @@ class StatusDocument(JsonDocument):
 
 class UnreadStore(JsonModel):
     """
-    An operation store that this machine has used, to which no blueprint leads any more, and why it
-    could not be read.
+    An operation store that could not be read, and why. ``blueprint`` is whose it is, with the
+    environment; empty where no blueprint leads there any more, and this machine has used it.
     """
 
     url: Word
     message: str
+    blueprint: Word = ""
 
 
 class StatusListDocument(JsonDocument):
