@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -71,6 +72,22 @@ def ask(
             hint="give the path of a terraform or tofu program with --engine",
         )
     return KINDS[match[1]], match[2]
+
+
+def program_path(program: str, directory: Path, environment: Mapping[str, str]) -> str:
+    """
+    The absolute path of a program; EngineFailed where there is none that may be executed.
+    """
+    if "/" in program:
+        path = shutil.which(directory.absolute() / program)
+        why, hint = "there is no such program, or it may not be executed", ""
+    else:
+        path = shutil.which(program, path=environment.get("PATH"))
+        why = "it is not on PATH"
+        hint = "give its path; one with a slash starts at the project's directory"
+    if path is None:
+        raise EngineFailed("engine", f"cannot start {program}: {why}", hint=hint)
+    return str(Path(path).absolute())
 
 
 def varies(file: Path, directory: Path, asked_in: Path) -> bool:

@@ -6,22 +6,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from orchestrator.domain.events.events import DiagnosticMessage, LogLine, Message
+from orchestrator.domain.events.events import Message
 from orchestrator.domain.plan.changes import PlanContent
 from orchestrator.domain.provider_state import PulledState, StateObject
-from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.states import Liveness
 from orchestrator.domain.values import replace
 from orchestrator.engine.arguments import argument_vector, verb, with_early_variables
-from orchestrator.engine.messages import lock_holder
 from orchestrator.engine.plan_content import parse_plan
 from orchestrator.engine.process.call_files import (
-    AnswerFile,
     CallFiles,
     FencedCall,
     IdentityFile,
@@ -31,14 +27,14 @@ from orchestrator.engine.process.call_files import (
 from orchestrator.engine.process.child import Child, Question, ReadingChild, ShutdownLadder
 from orchestrator.engine.process.environment import PluginCache
 from orchestrator.engine.process.identity import SystemProcesses
-from orchestrator.engine.process.transcript import Transcript
+from orchestrator.engine.process.transcript import Transcript, failure_reason, read_again
 from orchestrator.engine.process.wrapper import (
     CALLERS_UMASK,
     PRIVATE_UMASK,
     providers_left,
     session_members,
 )
-from orchestrator.engine.program import ask, varies
+from orchestrator.engine.program import ask, program_path, varies
 from orchestrator.engine.state import (
     emptied_state,
     isolated_state,
@@ -176,7 +172,7 @@ class TerraformEngine:
                 files.end_waiting()
             opened.pop_all()
             self._waiting[files] = question, ladder, transcript
-            return replace(_call_result(files, transcript, None), waits=True)
+            return replace(transcript.result(None), waits=True)
 
     def _answer(
         self,
@@ -234,9 +230,7 @@ class TerraformEngine:
         if child.fenced:
             return replace(NEVER_STARTED, timed_out=ladder.timed_out)
         self._check_ours(files, child.pid)
-        return _call_result(
-            files,
-            transcript,
+        return transcript.result(
             files.read_answer(),
             stopped=ladder.interrupted,
             timed_out=ladder.timed_out,
@@ -246,7 +240,7 @@ class TerraformEngine:
         """
         EngineFailed where the program is not there, or may not be executed.
         """
-        _program_path(request.argv[0], spec.directory, self._environment | dict(spec.environment))
+        program_path(request.argv[0], spec.directory, self._environment | dict(spec.environment))
 
     def recover_call(self, spec: CallSpec, *, complete_log: bool = True) -> RecoveredCall:
         """
@@ -272,7 +266,7 @@ class TerraformEngine:
         ending = files.read_answer()
         keep = liveness is Liveness.ALIVE or not complete_log
         log = None if keep else self._open_log(files)
-        result = _reread(files, beginning.verb, spec, log=log)
+        result = read_again(files, beginning.verb, spec, log=log)
         if files.waiting.exists():  # whatever ended it, it was told nothing
             result = replace(result, complete=True)
         return RecoveredCall(
@@ -295,7 +289,7 @@ class TerraformEngine:
         if result.exit_code != 0 or result.stdout is None:
             raise EngineFailed(
                 "readback",
-                f"{self._info.kind} could not read the provider state: {_reason(result)}",
+                f"{self._info.kind} could not read the provider state: {failure_reason(result)}",
                 hint="check the backend's configuration and credentials",
             )
         try:
@@ -337,7 +331,7 @@ class TerraformEngine:
         What the call of a `ShowPlan` printed; EngineFailed where it cannot be read.
         """
         if result.exit_code != 0 or result.stdout is None:
-            raise EngineFailed("plan", _reason(result))
+            raise EngineFailed("plan", failure_reason(result))
         try:
             return parse_plan(result.stdout.read_text())
         except (OSError, ValueError) as exc:
@@ -377,7 +371,7 @@ class TerraformEngine:
         if asks:
             vector.append(f"-json-into={files.stdout.absolute()}")
         if isinstance(request, Program):
-            vector[0] = _program_path(vector[0], spec.directory, environment)
+            vector[0] = program_path(vector[0], spec.directory, environment)
         elif spec.early_values:
             vector = with_early_variables(info, vector, files.early_variables.absolute())
         try:
@@ -479,55 +473,6 @@ def _read(spec: CallSpec, state: bytes) -> CallResult:
     return CallResult(exit_code=0, messages=(), complete=True, stdout=files.stdout)
 
 
-def _program_path(program: str, directory: Path, environment: Mapping[str, str]) -> str:
-    """
-    The absolute path of a program; EngineFailed where there is none that may be executed.
-    """
-    if "/" in program:
-        path = shutil.which(directory.absolute() / program)
-        why, hint = "there is no such program, or it may not be executed", ""
-    else:
-        path = shutil.which(program, path=environment.get("PATH"))
-        why = "it is not on PATH"
-        hint = "give its path; one with a slash starts at the project's directory"
-    if path is None:
-        raise EngineFailed("engine", f"cannot start {program}: {why}", hint=hint)
-    return str(Path(path).absolute())
-
-
-def _call_result(
-    files: CallFiles,
-    transcript: Transcript,
-    ending: AnswerFile | None,
-    *,
-    stopped: bool = False,
-    timed_out: bool = False,
-) -> CallResult:
-    diagnostics = tuple(
-        m.diagnostic for m in transcript.messages if isinstance(m, DiagnosticMessage)
-    )
-    return CallResult(
-        exit_code=ending.exit_code if ending else None,
-        messages=transcript.messages,
-        complete=ending is not None and _is_whole(ending, transcript),
-        stopped=stopped,
-        timed_out=timed_out,
-        lock=lock_holder(diagnostics),
-        stdout=files.stdout,
-        stderr_text=transcript.stderr_text,
-    )
-
-
-def _is_whole(ending: AnswerFile, transcript: Transcript) -> bool:
-    """
-    Whether the events are all there. An engine ended by a signal before its first word, which
-    comes before anything else it does, has done nothing.
-    """
-    if ending.signal is not None:
-        return transcript.verb in ("plan", "apply") and transcript.silent
-    return transcript.ends_whole
-
-
 def _watch(
     child: Child | ReadingChild,
     ladder: ShutdownLadder,
@@ -555,14 +500,6 @@ def _watch(
     return over
 
 
-def _reread(files: CallFiles, verb_name: str, spec: CallSpec, *, log: int | None) -> CallResult:
-    ending = files.read_answer()
-    with Transcript(files, verb_name, spec, log=log) as transcript:
-        transcript.more()
-        transcript.end(ending)
-    return _call_result(files, transcript, ending)
-
-
 def _reap(beginning: IdentityFile) -> None:
     """
     SIGKILL the providers that outlived engine and wrapper, if nothing else is left in their
@@ -573,15 +510,3 @@ def _reap(beginning: IdentityFile) -> None:
     if set(pids) == set(session_members(session)):
         for pid in pids:
             os.kill(pid, 9)
-
-
-def _reason(result: CallResult) -> str:
-    errors: list[Diagnostic] = [
-        m.diagnostic
-        for m in result.messages
-        if isinstance(m, DiagnosticMessage) and m.diagnostic.severity == "error"
-    ]
-    if errors:
-        return f"{errors[0].summary}: {' '.join(errors[0].detail.split())}".rstrip(": ")
-    lines = [m.line for m in result.messages if isinstance(m, LogLine)]
-    return lines[-1] if lines else f"exit code {result.exit_code}"

@@ -14,13 +14,14 @@ from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import escaped
 from orchestrator.engine.messages import (
     ParsedLine,
+    lock_holder,
     parse_crash,
     parse_line,
     parse_text,
     render,
 )
 from orchestrator.engine.process.call_files import AnswerFile, CallFiles
-from orchestrator.ports.engine import CallSpec
+from orchestrator.ports.engine import CallResult, CallSpec
 
 _LAST_LINES = 20  # of a stderr that holds no diagnostic: a crash, or TF_LOG
 
@@ -56,24 +57,6 @@ class Transcript:
     ) -> None:
         if self._log is not None:
             os.close(self._log)
-
-    @property
-    def messages(self) -> tuple[Message, ...]:
-        return tuple(self._messages)
-
-    @property
-    def silent(self) -> bool:
-        """
-        Whether nothing at all was written to stdout.
-        """
-        return self._size == 0
-
-    @property
-    def ends_whole(self) -> bool:
-        """
-        Whether stdout ends at the end of a line.
-        """
-        return not self._rest
 
     def more(self) -> list[Message]:
         """
@@ -121,6 +104,34 @@ class Transcript:
             # What exec runs is shown as it comes: its stdout and stderr are not mixed.
             parsed += [ParsedLine(x, (LogLine(x),) if self.verb != "exec" else ()) for x in lines]
         return self._take(parsed)
+
+    def result(
+        self, ending: AnswerFile | None, *, stopped: bool = False, timed_out: bool = False
+    ) -> CallResult:
+        """
+        What the call came to, with the answer that ended it, None for one that nobody knows.
+        """
+        messages = tuple(self._messages)
+        diagnostics = tuple(m.diagnostic for m in messages if isinstance(m, DiagnosticMessage))
+        return CallResult(
+            exit_code=ending.exit_code if ending else None,
+            messages=messages,
+            complete=ending is not None and self._is_whole(ending),
+            stopped=stopped,
+            timed_out=timed_out,
+            lock=lock_holder(diagnostics),
+            stdout=self._stdout,
+            stderr_text=self.stderr_text,
+        )
+
+    def _is_whole(self, ending: AnswerFile) -> bool:
+        """
+        Whether the events are all there, to the end of a line. An engine ended by a signal before
+        its first word, which comes before anything else it does, has done nothing.
+        """
+        if ending.signal is not None:
+            return self.verb in ("plan", "apply") and self._size == 0
+        return not self._rest
 
     def _kept_log(self) -> Path | None:
         """
@@ -178,3 +189,29 @@ def _read_from(path: Path, offset: int) -> bytes:
             return file.read()
     except FileNotFoundError:
         return b""
+
+
+def read_again(files: CallFiles, verb_name: str, spec: CallSpec, *, log: int | None) -> CallResult:
+    """
+    The result of a call that is over, from its files.
+    """
+    ending = files.read_answer()
+    with Transcript(files, verb_name, spec, log=log) as transcript:
+        transcript.more()
+        transcript.end(ending)
+    return transcript.result(ending)
+
+
+def failure_reason(result: CallResult) -> str:
+    """
+    Why a call failed, in one line: its first error, else its last words.
+    """
+    errors: list[Diagnostic] = [
+        m.diagnostic
+        for m in result.messages
+        if isinstance(m, DiagnosticMessage) and m.diagnostic.severity == "error"
+    ]
+    if errors:
+        return f"{errors[0].summary}: {' '.join(errors[0].detail.split())}".rstrip(": ")
+    lines = [m.line for m in result.messages if isinstance(m, LogLine)]
+    return lines[-1] if lines else f"exit code {result.exit_code}"
