@@ -216,21 +216,21 @@ class Runner:
         """
         Whether a test fails, or they do not end, with the change only.
         """
-        if not tests:
-            return "untested"
 
         def change() -> None:
             function.__code__ = code
             os.environ[BREAK] = changed.place
 
-        while (failed := _first_failure(tests, change)) is not None:
-            for _, item in failed:
-                if item not in self._passes:
-                    self._passes[item] = _first_failure([(0.0, item)], lambda: None) is None
-            if all(self._passes[item] for _, item in failed):
-                return "noticed" if len(failed) == 1 else "endless"
+        while tests:
+            result = _first_failure(tests, change)
+            if not isinstance(result, pytest.Item):
+                return result
+            if result not in self._passes:
+                self._passes[result] = _first_failure([(0.0, result)], lambda: None) == "survives"
+            if self._passes[result]:
+                return "noticed"
             tests = [each for each in tests if self._passes.get(each[1], True)]
-        return "survives"
+        return "untested"
 
 
 def drawn(seed: int) -> Iterator[Mutant]:
@@ -297,10 +297,10 @@ def watched(environ: Mapping[str, str], call: Callable[[], int]) -> int:
             written.writelines(f"{name} {line}\n" for name, line in seen.copy())
 
 
-def _first_failure(tests: Sequence[_Timed], change: Callable[[], None]) -> Sequence[_Timed] | None:
+def _first_failure(tests: Sequence[_Timed], change: Callable[[], None]) -> pytest.Item | str:
     """
-    The first of the tests that fails in a fork after the ``change``; all of them if they do not
-    end, None if all pass.
+    The first of the tests that fails in a fork after the ``change``; else whether it ``survives``
+    all of them, or they are ``endless``.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -308,20 +308,20 @@ def _first_failure(tests: Sequence[_Timed], change: Callable[[], None]) -> Seque
         os.setsid()
         with suppress(BaseException):
             change()
-            failed = next((n for n, (_, item) in enumerate(tests) if _fails(item)), None)
-            os.write(writer, b"passed" if failed is None else b"%d" % failed)
+            failed = next((n for n, (_, item) in enumerate(tests) if _fails(item)), len(tests))
+            os.write(writer, b"%d" % failed)
         os._exit(0)
     os.close(writer)
     usual = sum(seconds for seconds, _ in tests)
-    told = select.select([reader], [], [], ENDLESS * (10 + usual))[0]
+    told = select.select([reader], [], [], ENDLESS * (5 + usual))[0]
     text = os.read(reader, 100) if told else b""
     os.close(reader)
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    if text == b"passed":
-        return None
-    return [tests[int(text)]] if text else tests
+    if not text:
+        return "endless"
+    return tests[int(text)][1] if int(text) < len(tests) else "survives"
 
 
 def main() -> int:
