@@ -18,6 +18,7 @@ import argparse
 import ast
 import copy
 import importlib
+import json
 import os
 import random
 import select
@@ -35,6 +36,7 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+import pygohcl
 import pytest
 
 REPOSITORY = Path(__file__).parents[1]
@@ -180,6 +182,7 @@ class Runner:
         self._most = most
         self.results: Counter[str] = Counter()
         self._passes: dict[pytest.Item, bool] = {}
+        Hcl()
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         run_by: dict[tuple[str, int], list[tuple[float, pytest.Item]]] = {}
@@ -250,6 +253,58 @@ def drawn(seed: int) -> Iterator[Mutant]:
 def named(place: str) -> Mutant:
     file, number = place.rsplit(":", 1)
     return mutant(REPOSITORY / file, int(number))
+
+
+class Hcl:
+    """
+    pygohcl, whose Go runtime does not survive a fork: a fork of this process has what is new to it
+    parsed by `tests.server`, which forks before it parses anything.
+    """
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._known: dict[tuple[str, str], Any] = {}
+        for name in ("loads", "attributes_loads"):
+            setattr(pygohcl, name, partial(self._parsed, name, getattr(pygohcl, name)))
+
+    def _parsed(self, name: str, parse: Callable[[str], Any], text: str) -> Any:
+        if (name, text) not in self._known:
+            here = os.getpid() == self._process
+            self._known[name, text] = _tried(parse, text) if here else _elsewhere(name, text)
+        error, result = self._known[name, text]
+        if error:
+            raise getattr(pygohcl, error)(result)
+        return copy.deepcopy(result)
+
+
+def _tried(parse: Callable[[str], Any], text: str) -> tuple[str, Any]:
+    """
+    The name of the exception that it raises and its message, or "" and what it returns.
+    """
+    try:
+        return "", parse(text)
+    except (pygohcl.HCLParseError, pygohcl.HCLInternalError) as exc:
+        return type(exc).__name__, str(exc)
+
+
+def _elsewhere(name: str, text: str) -> tuple[str, Any]:
+    from tests.server import tool_server
+
+    environ = {key: value for key, value in os.environ.items() if key not in (BREAK, SEEN)}
+    run = tool_server().start(
+        "tests.mutation:print_parsed",
+        [name, text],
+        environ=environ,
+        directory=REPOSITORY,
+        seconds=60,
+    )
+    error, result = json.loads(run.communicate()[0])
+    return error, result
+
+
+def print_parsed(name: str, text: str) -> int:
+    print(json.dumps(_tried(getattr(pygohcl, name), text)))
+    return 0
 
 
 def _fails(item: pytest.Item, seen: set[tuple[str, int]] | None = None) -> bool:
