@@ -97,7 +97,8 @@ def _move(runner: StepRunner, name: str) -> Outcome:
 
 def _applied(runner: StepRunner, record: OperationRecord) -> StoredDeployment:
     """
-    What the target was applied from. Refused where the operation store does not have it.
+    The deployment that the target was applied from. Refused where the operation store does not have
+    it.
     """
     own = runner.steps.records.get(step_of(record.target.step))
     digest = record.deployment or (own.deployment if own else None)

@@ -48,9 +48,9 @@ def recover(
     settle: float,
 ) -> RecoveryDocument:
     """
-    What is known of a blueprint in an environment and what may be done; with ``steps`` only those
-    are listed. ``settle`` is the time in seconds for which a dead engine's request may be under
-    way.
+    Gather the facts about a blueprint in an environment and the remedies that may be taken; with
+    ``steps`` only those are listed. ``settle`` is the time in seconds for which a dead engine's
+    request may be under way.
     """
     inspection = Inspection(reader, summary, now=now, settle=settle)
     listed = listed_targets(summary, inspection.records, steps)

@@ -253,7 +253,7 @@ class Inspection:
 
     def _action_doubts(self, step: str) -> dict[HookKind, str]:
         """
-        What was interrupted or is in doubt in the modules of the step's hooks, by hook.
+        The interrupted work and the doubts in the modules of the step's hooks, by hook.
         """
         doubts_by_kind: dict[HookKind, str] = {}
         for root in self.hook_targets(step):

@@ -59,7 +59,7 @@ class LivenessProbe(Struct, frozen=True):
 
     def life_signs(self, record: OperationRecord) -> LifeSigns:
         """
-        What can be seen of the processes of the record's run.
+        The signs of life that the processes of the record's run give.
         """
         lease = self.store.lease(record.run_id)
         step, kind = record.target.step, hook_kind(record.active_command)
@@ -182,7 +182,7 @@ class ReadContext(Struct, frozen=True):
 
     def liveness_probe(self) -> LivenessProbe:
         """
-        What tells who is alive.
+        The probe that tells who is alive.
         """
         return LivenessProbe(self.store, self.files, self.processes, self.silence)
 

@@ -52,8 +52,8 @@ _FEWEST = 2
 
 class ComposedStep(Struct, frozen=True):
     """
-    What the composed plan says of a step, as a plan of the step's own root would, and those of the
-    step's inputs that are known before an apply.
+    The part of the composed plan that is about a step, as a plan of the step's own root would be,
+    and those of the step's inputs that are known before an apply.
     """
 
     plan: EnginePlan

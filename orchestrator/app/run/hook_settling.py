@@ -81,7 +81,7 @@ def _command(
     recalled: RecalledInputs,
 ) -> MutationEvidence | None:
     """
-    What the command left on disk; None where it is certain that it never began.
+    The evidence that the command left on disk; None where it is certain that it never began.
     """
     services, target = steps.services, marker.target.target
     maskable = recalled.secrets_known and _knows_outputs(steps, target.step)

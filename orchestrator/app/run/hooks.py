@@ -220,7 +220,7 @@ class HookRun:
 
     def _environment(self) -> dict[str, str]:
         """
-        What every command finds in its environment.
+        The variables that every command of a hook finds in its environment.
         """
         deployment, record = self.runner.deployment, self.before
         return {

@@ -99,7 +99,8 @@ def backend_only(steps: PreparedSteps, step: Step, record: OperationRecord | Non
 
 class PreparedSteps:
     """
-    What one command knows of the steps. Methods may be called from several threads.
+    The steps as one command knows them: laid out, read and settled. Methods may be called from
+    several threads.
 
     ``evidence`` gives the directory where the calls of a step leave their files. A placeholder
     stands for the ``unavailable_secrets`` among recorded inputs that cannot be had any more.

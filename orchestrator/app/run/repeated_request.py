@@ -93,7 +93,7 @@ def run_of_request(data: bytes | None) -> str | None:
 
 def _digest(services: Services, deployment: Deployment, request: RunRequest) -> str:
     """
-    What is equal for requests that ask for the same.
+    A digest that is equal for requests that ask for the same.
     """
     approval = request.options.plan.approval
     parts = {

@@ -227,7 +227,7 @@ def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
 
 def _outputs(run: RunRecord, records: Iterable[OperationRecord]) -> tuple[KnownOutputs, ...]:
     """
-    What an apply leaves for others to use.
+    The outputs that an apply leaves for others to use.
     """
     ready = (StepStatus.OK, StepStatus.RETAINED)
     well = {row.step for row in run.steps if row.status in ready}
@@ -251,8 +251,8 @@ def _not_found(fault: Fault) -> bool:
 
 def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple[LiveObjects, ...]:
     """
-    What exists, by step; what is in doubt, was deleted although provider state still holds it, or
-    was not found by this run, is not called alive.
+    The objects that exist, by step; one that is in doubt, was deleted although provider state still
+    holds it, or was not found by this run, is not called alive.
     """
     vanished = {row.step for row in rows if row.error and _not_found(row.error)}
     live = []

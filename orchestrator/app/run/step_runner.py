@@ -67,7 +67,7 @@ def nothing_more(_: Sequence[str]) -> Mapping[str, OrchestratorError]:
 
 class StepPolicy(Struct, frozen=True):
     """
-    What a command does with its steps.
+    The rules by which a command treats its steps.
 
     ``work`` carries out one of them. ``skip`` says why one is left alone. ``source`` gives what
     working directories are laid out from, None where only records change; interrupted steps are
@@ -456,7 +456,7 @@ class StepRunner:
 
 def _row_changes(resources: Resources, verb: str) -> StepRunChanges:
     """
-    What a mutation did, for the step's row; what an earlier apply made is not the doing of a
+    The changes of the step's row by a mutation; what an earlier apply made is not the doing of a
     destroy.
     """
     changes: StepRunChanges = {

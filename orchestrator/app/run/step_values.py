@@ -292,8 +292,8 @@ class StepValues:
         engine: EngineInfo,
     ) -> Mapping[str, Json]:
         """
-        What the engine needs to load the step's module. A value that cannot be had is left out: the
-        engine says so where it misses it.
+        The values that the engine needs to load the step's module. One that cannot be had is left
+        out: the engine says so where it misses it.
         """
         wanted = frozenset(module.snapshot.early_variables)
         if not wanted or not engine.evaluates_early:

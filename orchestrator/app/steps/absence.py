@@ -93,8 +93,8 @@ def absence_facts(
     context: QueryContext, options: PlanOptions, before: PulledState, *, run_id: str, attempt: int
 ) -> EntryChanges:
     """
-    What the marker of a destroy says of how absence is to be confirmed. Where the provider is to be
-    asked, the provider state that the destroy is about to empty is kept, durably.
+    The fields of a destroy's marker that say how absence is to be confirmed. Where the provider is
+    to be asked, the provider state that the destroy is about to empty is kept, durably.
     """
     step, record = context.prepared.step, context.prepared.record
     method = absence_method(options.verify_absence, step.verify_absence, record)
@@ -195,7 +195,7 @@ def recheck_absence(
     forgotten: Collection[str] = (),
 ) -> tuple[AbsenceFinding, ...]:
     """
-    What the provider says now of what earlier destroys removed and it has not confirmed, as
+    Ask the provider again about what earlier destroys removed and it has not confirmed, as
     `confirm_absence` does; nothing of ``forgotten`` addresses.
     """
     objects = saved_objects(context.services, record, forgotten=forgotten)
@@ -248,7 +248,7 @@ def confirm_absence(
 
 def unasked_findings(objects: Sequence[SavedObjects]) -> tuple[AbsenceFinding, ...]:
     """
-    What can be said of objects without asking: only those that live in provider state are gone.
+    The findings about objects without asking: only those that live in provider state are gone.
     """
     return tuple(
         with_explanation(AbsenceFinding(ref, "requested", saved=item.saved))
@@ -280,7 +280,7 @@ class _AbsenceCheck:
 
     def ask(self, findings: _Findings) -> dict[tuple[SavedState, ObjectKey], AbsenceFinding]:
         """
-        What the provider says now of those objects that are not known to be gone.
+        Ask the provider about those objects that are not known to be gone.
         """
         saved = self._saved_objects.saved
         open_ = {

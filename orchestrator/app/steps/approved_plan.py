@@ -33,7 +33,7 @@ def approved_step(
     plan: CheckedPlan,
 ) -> ApprovedStep:
     """
-    What an approval keeps of a plan.
+    The part of a plan that an approval keeps.
     """
     return ApprovedStep(
         step=prepared.step.name,

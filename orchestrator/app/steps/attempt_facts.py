@@ -69,7 +69,7 @@ class AttemptFacts:
 
     def of(self, state: PulledState) -> EntryChanges:
         """
-        What an entry says that is written while the provider state is ``state``.
+        The fields of an entry that is written while the provider state is ``state``.
         """
         services, root, engine = self._services, self._prepared.work_dir, self._prepared.engine
         providers = _providers(services.workdirs.lock_file(root))
@@ -96,7 +96,7 @@ class AttemptFacts:
 
     def _applied(self, providers: Mapping[str, str]) -> EntryChanges:
         """
-        What an apply makes of the target. A destroy works from the recorded inputs and leaves it.
+        The fields that an apply sets. A destroy works from the recorded inputs and leaves them.
         """
         deployment, step = self._session.deployment, self._prepared.step
         target = deployment.target(step.name)

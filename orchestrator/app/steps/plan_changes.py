@@ -139,7 +139,7 @@ def plan_fault(services: Services, exc: OrchestratorError) -> Fault:
 
 def diagnostics_of(exc: OrchestratorError) -> tuple[PlanDiagnostic, ...]:
     """
-    What the engine said about a step that could not be planned.
+    The engine's diagnostics about a step that could not be planned.
     """
     diagnostics = exc.diagnostics if isinstance(exc, EngineFailed) else ()
     return tuple(

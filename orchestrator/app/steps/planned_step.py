@@ -67,7 +67,7 @@ StateCheck = Callable[[str, OperationRecord | None, PulledState, str], str | Non
 
 class PlanOptions(Struct, frozen=True):
     """
-    What the person asked for, as far as plan and mutation of a step are concerned.
+    The options of a person that concern plan and mutation of a step.
 
     ``approved`` carries ``--yes``; ``accept_vanished`` the reason given for it. Durations are the
     engine's own texts. With ``values`` the plan is read with all its values, for somebody who looks
@@ -104,7 +104,7 @@ class PlanOptions(Struct, frozen=True):
 
     def mode(self, direction: Direction) -> PlanMode:
         """
-        What the engine is to plan.
+        The mode in which the engine is to plan.
         """
         if direction == "destroy":
             return "destroy"
@@ -459,7 +459,7 @@ def plan_content(
     services: Services, work_dir: WorkDir, evidence: Path, file: Path, name: str
 ) -> PlanContent:
     """
-    What the plan file holds.
+    The content of the plan file.
     """
     spec = call_spec(services, work_dir, evidence, f"show-{name}")
     try:

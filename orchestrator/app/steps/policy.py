@@ -84,7 +84,8 @@ def rego_violations(
     services: Services, deployment: Deployment, document: PlanDocument
 ) -> Sequence[Violation]:
     """
-    What the rules that the policy names say of a plan. They are shown what anybody may see.
+    The violations of the rules that the policy names by a plan. They are shown what anybody may
+    see.
     """
     rules = [Path(deployment.project_dir) / name for name in deployment.policy.rego]
     if not rules:
@@ -115,7 +116,7 @@ def _row(session: Session, step: str) -> PlannedStep:
 
 def describe_violations(violations: Sequence[Violation]) -> str:
     """
-    What is forbidden, in one line.
+    Describe the violations in one line.
     """
     return "; ".join(f"{item.step}: {item.text}" if item.step else item.text for item in violations)
 

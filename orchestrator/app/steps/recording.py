@@ -86,7 +86,8 @@ def removed_objects(
     services: Services, marker: OperationRecord, saved: SavedState, evidence: MutationEvidence
 ) -> SavedObjects:
     """
-    What the destroy of a marker has removed from provider state and nobody has doubted before.
+    The objects that the destroy of a marker has removed from provider state and nobody has doubted
+    before.
     """
     inventory = marker.resources.inventory
     if evidence.state is not None:

@@ -116,7 +116,7 @@ def _consequence(
     runner: StepRunner, name: str, inputs: StepInputs, address: str, object_id: str
 ) -> str:
     """
-    What an apply would do to the imported object by the plan that is shown.
+    Describe what an apply would do to the imported object by the plan that is shown.
     """
     unproven = "nothing proves that it was made here, and"
     try:

@@ -248,8 +248,8 @@ def _ask(
     runner: StepRunner, name: str, record: OperationRecord, refs: Sequence[ObjectRef]
 ) -> dict[ObjectRef, Answer]:
     """
-    What the provider says of each object. A plan imports one object at an address: of several that
-    had the same one each is asked for by a plan of its own.
+    Ask the provider about each object. A plan imports one object at an address: of several that had
+    the same one each is asked for by a plan of its own.
     """
     prepared, evidence = runner.steps.prepared[name], runner.steps.evidence(name)
     inputs = runner.steps.values.recorded_inputs(prepared)

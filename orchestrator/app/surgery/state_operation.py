@@ -232,7 +232,7 @@ def _first_facts(
     evidence: Path,
 ) -> AttemptFacts:
     """
-    What a record needs that knows of no objects yet; Refused where no inputs are given for it.
+    The facts for a record that knows of no objects yet; Refused where no inputs are given for it.
     """
     record, inputs = prepared.record, operation.inputs
     if inputs is None:

@@ -135,7 +135,7 @@ def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str 
 
 def destroy_options(context: RecoveryContext) -> tuple[str, ...]:
     """
-    What a destroy of the step must be told beside the step, so that it is not refused.
+    The options without which a destroy of the step would be refused.
     """
     accept = ("--accept-vanished", "WHY") if context.facts.vanished else ()
     adopted = ("--accept-adopted", "WHY") if context.adopted else ()
@@ -213,7 +213,7 @@ def _at(context: RecoveryContext) -> tuple[str, str]:
 
 def _surgery(context: RecoveryContext, situation: Situation) -> tuple[str, ...]:
     """
-    What ``reconcile`` must be told beside the step.
+    The options of ``reconcile`` beside the step.
     """
     options: list[str] = []
     match situation:
@@ -240,7 +240,7 @@ def _command(context: RecoveryContext, verb: str, *options: str) -> str:
 
 def _notes(context: RecoveryContext, choice: RemedyAdvice) -> list[str]:
     """
-    What is worth knowing before a remedy is taken.
+    The notes that are worth knowing before a remedy is taken.
     """
     record, facts, remedy = context.record, context.facts, choice.remedy
     notes = []
@@ -294,7 +294,7 @@ def window_of(record: OperationRecord, doubt: Doubt) -> tuple[datetime | None, d
 
 def _words(context: RecoveryContext) -> dict[str, str]:
     """
-    What the sentences fill in.
+    The words that the sentences fill in.
     """
     record, facts, position = context.record, context.facts, context.neighbours
     doubts = context.doubts

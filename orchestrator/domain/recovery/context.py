@@ -20,7 +20,7 @@ from orchestrator.domain.target import HookKind, hook_of
 
 class Remedy(StrEnum):
     """
-    What can be done about a step, in the order in which it is listed.
+    A thing that can be done about a step, in the order in which it is listed.
     """
 
     WAIT = "wait"
@@ -36,7 +36,7 @@ class Remedy(StrEnum):
 
 class Situation(StrEnum):
     """
-    What a step is in, by what is recorded and what can be seen from here.
+    Where a step stands, by what is recorded and what can be seen from here.
     """
 
     LIVE = "live"

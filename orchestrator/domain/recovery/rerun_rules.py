@@ -203,7 +203,7 @@ def run_identity_blocker(
     environment: str | None,
 ) -> Blocker | None:
     """
-    What forbids to come from a run: there is none of that id, or it is somebody else's.
+    The reason that forbids to come from a run: there is none of that id, or it is somebody else's.
     """
     if run is None:
         options = f"--blueprint {blueprint}" + (f" -e {environment}" if environment else "")
@@ -254,8 +254,8 @@ def rollback_blocker(
     run: RunRecord, step: str, stored: Collection[str], *, unverified: bool
 ) -> Blocker | None:
     """
-    What forbids to roll a step back to a run; ``unverified`` accepts one whose checks did not run.
-    The run itself has passed `run_blocker`.
+    The reason that forbids to roll a step back to a run; ``unverified`` accepts one whose checks
+    did not run. The run itself has passed `run_blocker`.
     """
     row = step_of(run, step)
     if row is None:
@@ -274,7 +274,8 @@ def rollback_blocker(
 
 def promotion_blocker(run: RunRecord, step: str, stored: Collection[str]) -> Blocker | None:
     """
-    What forbids to take the module of a step from a run. The run itself has passed `run_blocker`.
+    The reason that forbids to take the module of a step from a run. The run itself has passed
+    `run_blocker`.
     """
     row = step_of(run, step)
     if row is None:

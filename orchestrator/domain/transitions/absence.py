@@ -287,7 +287,7 @@ _UNAPPROVED = "error asking for approval"
 
 class MutationEvidence(Struct, frozen=True):
     """
-    What is known of a mutating engine call, lived through or found on disk.
+    The evidence about a mutating engine call, lived through or found on disk.
 
     ``exit_code`` is None where the engine left no answer; ``state`` None where the provider state
     could not be read, with ``state_error`` saying why. ``errored_state`` names a file. ``stopped``:

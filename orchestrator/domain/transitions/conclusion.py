@@ -302,7 +302,7 @@ def _apply_fault(
     undone: Sequence[PlannedAction],
 ) -> Fault | None:
     """
-    What keeps an applied target from being ``ok``; None if nothing does.
+    The fault that keeps an applied target from being ``ok``; None if nothing does.
     """
     if not evidence.clean or doubts:
         return engine_fault(command, evidence, doubts)

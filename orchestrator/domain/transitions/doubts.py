@@ -90,7 +90,7 @@ def _settlement(
     doubt: Doubt, record: OperationRecord, observation: StateObservation
 ) -> Settlement | None:
     """
-    How the observation answers a doubt of the record; None where it does not.
+    The observation's answer to a doubt of the record; None where it has none.
     """
     if doubt.address in observation.forgotten:
         return "forgotten"

@@ -46,7 +46,7 @@ class HookStart(Struct, frozen=True):
 
 class HookOutcome(Struct, frozen=True):
     """
-    How a hook ended. ``fault`` is None only where it is done.
+    The outcome of a hook. ``fault`` is None only where it is done.
     """
 
     verdict: HookVerdict

@@ -92,7 +92,7 @@ def in_another_place(
 
 def imported_addresses(marker: OperationRecord) -> tuple[str, ...]:
     """
-    Where the mutation of ``marker`` takes objects into the provider state.
+    The addresses at which the mutation of ``marker`` takes objects into the provider state.
     """
     return tuple(item.address for item in marker.resources.planned if item.imports)
 
@@ -110,7 +110,8 @@ def type_of(address: str) -> str:
 
 def _arrived(marker: OperationRecord, state: PulledState) -> tuple[str, ...]:
     """
-    Where an engine command that a person gave has put objects into the provider state.
+    The addresses at which an engine command that a person gave has put objects into the provider
+    state.
     """
     if marker.active_command != "exec":
         return ()
@@ -182,7 +183,7 @@ def released_object(
     ref: ObjectRef, how: ReleaseReason, marker: OperationRecord, at: datetime
 ) -> ReleasedObject:
     """
-    What is kept of an object that the run of ``marker`` let go.
+    The part of an object that is kept when the run of ``marker`` lets it go.
     """
     return ReleasedObject(
         address=ref.address,
