@@ -123,6 +123,18 @@ def test_a_destroy_is_not_offered_after_a_refusal() -> None:
     assert not any(" destroy " in x.command for x in found)
 
 
+def test_a_failed_move_of_the_state_is_offered_again() -> None:
+    """
+    It is about one target.
+    """
+    item = failed(StepFacts(misplaced="backend_changed"), status="ok", error=None)
+    found = after_run(ended("move", own=(), engine=()), [item])
+
+    assert [offered.command for offered in found[1:]] == [
+        "orchestrator -C ../infra backend move web/prod/server"
+    ]
+
+
 def test_a_failed_compensation_is_offered_again() -> None:
     """
     For its step, with a reason; it goes on where it failed.

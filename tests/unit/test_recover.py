@@ -504,6 +504,25 @@ def test_a_state_in_another_place_is_told_until_somebody_comes_further(
     assert found.recommended is None
 
 
+def test_after_a_failed_move_of_the_state_nothing_is_offered_that_the_blueprint_refuses(
+    desk: Desk,
+) -> None:
+    """
+    The blueprint says the other place already: the way on is to move it, or to set that back.
+    """
+    desk.has("network", status="ok", run_id=FIRST, resources=Resources(inventory=refs("v.a v-1")))
+    fault = Fault(code="engine_failed", phase="init", summary="no such bucket")
+    moved = ended(status="error").model_copy(update={"error": fault})
+    ran(desk, SECOND, moved, command="move", exit_code=10)
+
+    found = row(desk)
+
+    assert "backend move" in str(found.hint)
+    refused = ("reconcile", "verify", "redeploy", "destroy")
+    assert {action(found, name).available for name in refused} == {False}
+    assert action(found, "destroy").reason.code == "misplaced"
+
+
 @pytest.mark.parametrize("code", ["vanished", "in_doubt"])
 def test_objects_that_left_the_provider_state_are_looked_for(desk: Desk, code: str) -> None:
     """

@@ -20,14 +20,14 @@ from orchestrator.domain.documents.recovery import (
     RecoveryStep,
     StepEvidence,
 )
-from orchestrator.domain.record.record import Fault, OperationRecord
+from orchestrator.domain.record.record import MISPLACED, Fault, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.domain.record.verdicts import verdict_of
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.commands import lock_hint, offers, window_of
 from orchestrator.domain.recovery.context import RecoveryContext, Situation
-from orchestrator.domain.recovery.messages import hint_of
+from orchestrator.domain.recovery.messages import CODE_HINTS, hint_of
 from orchestrator.domain.recovery.next_commands import (
     StepAdvice,
     about_all,
@@ -123,6 +123,8 @@ def _hint(context: RecoveryContext, fault: Fault) -> str | None:
         return None  # the recommended command releases it
     if context.facts.lock is not None:
         return lock_hint(context, context.facts.lock)
+    if context.facts.misplaced is not None and fault.code not in MISPLACED:
+        return CODE_HINTS[context.facts.misplaced]
     return hint_of(fault, context.doubts)
 
 

@@ -273,6 +273,13 @@ class RunHistory:
         last = self.last_run(step)
         return last is not None and last[0].command == "destroy"
 
+    def is_unmoved(self, step: str) -> bool:
+        """
+        Whether the newest run that had the step was a move of its provider state, which failed.
+        """
+        last = self.last_run(step)
+        return last is not None and last[0].command == "move" and last[1].error is not None
+
     @cached_property
     def _stored(self) -> frozenset[str]:
         """

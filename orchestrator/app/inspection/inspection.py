@@ -212,7 +212,7 @@ class Inspection:
             state_back=_is_refused(fault, record, "serial_back"),
             unadopted=fault is not None and fault.code == "unrecorded_state",
             taken=fault is not None and fault.code in ("exists_already", *MISPLACED),
-            misplaced=fault.code if fault is not None and fault.code in MISPLACED else None,
+            misplaced=self._misplaced(step, record, fault),
             protected=_is_protected(fault),
             unrecorded=self.unrecorded,
             failed_run=failed,
@@ -227,6 +227,18 @@ class Inspection:
             retained_because=retained.reason if retained else None,
             scope=_scope(described.providers) if described else "",
         )
+
+    def _misplaced(
+        self, step: str, record: OperationRecord | None, fault: Fault | None
+    ) -> str | None:
+        """
+        The code by which the newest attempt was refused because the provider state is not where it
+        is to be; a move that failed was meant to bring it there.
+        """
+        if fault is not None and fault.code in MISPLACED:
+            return fault.code
+        is_settled = record is not None and record.status is not Status.RUNNING
+        return "backend_changed" if is_settled and self.history.is_unmoved(step) else None
 
     @cached_property
     def claim_holder(self) -> tuple[str | None, str | None]:

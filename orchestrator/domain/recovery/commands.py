@@ -384,11 +384,18 @@ def make_way(context: RecoveryContext) -> str:
     return _target_command(context, "exec", *orphaned, "--", "state", "rm", *context.rivals)
 
 
+def move_state(context: RecoveryContext) -> str:
+    """
+    The command that takes the provider state to where the blueprint says.
+    """
+    return _target_command(context, "backend move")
+
+
 def _target_command(context: RecoveryContext, verb: str, *words: str) -> str:
     place = context.blueprint
     program = ["orchestrator", *(("-C", place.called_in) if place.called_in else ())]
     target = f"{place.blueprint}/{place.environment}/{context.step}"
-    return shlex.join([*program, verb, target, *words])
+    return shlex.join([*program, *verb.split(), target, *words])
 
 
 def _window(record: OperationRecord) -> str:

@@ -18,7 +18,7 @@ from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.advice import Advice
 from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
-from orchestrator.domain.recovery.commands import command_of, destroy_options, make_way
+from orchestrator.domain.recovery.commands import command_of, destroy_options, make_way, move_state
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
 from orchestrator.domain.recovery.rerun_rules import APPLYING
 from orchestrator.domain.target import Target, step_of
@@ -353,6 +353,11 @@ def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Next
     """
     The command that ended, once more, unless it would be refused as it stands.
     """
+    if ended.verb == "move" and not ended.is_refused:
+        for item in steps:
+            yield NextCommand(
+                command=move_state(item.context), why="go on with it, once the cause is fixed"
+            )
     remedy = _REMEDY_OF.get(ended.verb)
     if remedy is None or ended.verb in ("verify", "compensate") or not steps:
         return
