@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import force_setattr
 
-from orchestrator.app.commands.history import newest_runs
+from orchestrator.app.commands.history import newest_runs, run_details, step_logs
 from orchestrator.app.commands.recover import recover
 from orchestrator.app.commands.status import check_expectation, status_of
 from orchestrator.app.inspection.earlier_runs import READ
@@ -26,14 +26,18 @@ from orchestrator.domain.record.run_record import (
     ProcessIdentity,
     RunRecord,
     StepRun,
+    evidence_blob,
+    pack_evidence,
 )
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
 from orchestrator.domain.recovery.commands import RemedyDocument
 from orchestrator.domain.recovery.messages import PHASE_HINTS
 from orchestrator.domain.recovery.rerun_rules import deployment_blob, snapshot_blob
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 from orchestrator.engine.process.identity import SystemProcesses
-from orchestrator.errors import Refused
+from orchestrator.errors import Refused, StoreUnavailable
+from orchestrator.stores.memory import MemoryStore
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
 from tests.fakes.clock import START
@@ -773,6 +777,31 @@ def test_a_run_whose_record_is_damaged_hides_nothing(desk: Desk) -> None:
     desk.store.put_blob(f"runs/{THIRD}/run.json", b"damaged")
     error(desk)
     assert row(desk).status is StepStatus.ERROR
+
+
+class Silent(MemoryStore):
+    """
+    A store that does not answer.
+    """
+
+    def blob(self, name: str) -> bytes | None:
+        raise StoreUnavailable("it does not answer")
+
+
+def test_a_run_is_shown_from_the_store_that_has_it(desk: Desk) -> None:
+    """
+    One that does not answer hides no run of another; and a run that no store has that answers is
+    not said to be none.
+    """
+    ran(desk, FIRST, ended())
+    log = pack_evidence({"1/apply.log": b"created"})
+    desk.store.put_blob(evidence_blob(FIRST, "server"), log)
+    readers = [replace(desk.reader, store=Silent()), desk.reader]
+
+    assert run_details(readers, FIRST).run.run_id == FIRST
+    assert step_logs(readers, FIRST, "server") == {"1/apply": "created"}
+    with pytest.raises(StoreUnavailable):
+        run_details(readers, SECOND)
 
 
 def test_runs_are_listed_of_what_is_asked_for_newest_first(desk: Desk) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from orchestrator.app.inspection.earlier_runs import find_run, stored_evidence
+from orchestrator.app.inspection.earlier_runs import find_run, store_of_run, stored_evidence
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.documents.documents import GraphDocument, GraphStep
@@ -30,7 +30,7 @@ from orchestrator.domain.record.run_record import Lease, ProcessIdentity, RunRec
 from orchestrator.domain.record.states import Status, StepStatus
 from orchestrator.domain.target import Target
 from orchestrator.domain.transitions.retention import is_overdue
-from orchestrator.errors import Invalid, Problem
+from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.ports.store import OperationStore
 
 
@@ -94,11 +94,8 @@ def run_details(readers: Sequence[ReadContext], run_id: str) -> RunDocument:
     """
     A run with its evidence, from this machine or any store; Invalid where no run has that id.
     """
-    reader, run = readers[0], None
-    for reader in readers:
-        run = find_run(reader.files, reader.store, run_id)
-        if run is not None:
-            break
+    reader = _reader_of(readers, run_id)
+    run = find_run(reader.files, reader.store, run_id)
     if run is None:
         raise Invalid([Problem(f"there is no run {run_id}", hint="`orchestrator runs` lists them")])
     directory = reader.files.directory(run_id)
@@ -158,19 +155,34 @@ def step_logs(readers: Sequence[ReadContext], run_id: str, step: str) -> dict[st
     The masked logs of a step in a run, by attempt and call, in the order of the calls: of this
     machine, else of a store. Invalid where there are none.
     """
-    for reader in readers:
-        here = reader.files.masked(run_id, step)
-        files = {**stored_evidence(reader.store, run_id, step), **here}
-        logs = {name: data for name, data in files.items() if name.endswith(".log")}
-        if logs:
-            begun = {name: _begun(files, name) for name in logs}
-            ordered = sorted(logs, key=lambda name: (begun[name], name))
-            return {
-                name.removesuffix(".log"): logs[name].decode("utf-8", "replace") for name in ordered
-            }
+    reader = _reader_of(readers, run_id)
+    here = reader.files.masked(run_id, step)
+    files = {**stored_evidence(reader.store, run_id, step), **here}
+    logs = {name: data for name, data in files.items() if name.endswith(".log")}
+    if logs:
+        begun = {name: _begun(files, name) for name in logs}
+        ordered = sorted(logs, key=lambda name: (begun[name], name))
+        return {
+            name.removesuffix(".log"): logs[name].decode("utf-8", "replace") for name in ordered
+        }
     run = run_details(readers, run_id).run
     hint = f"its steps: {', '.join(row.step for row in run.steps)}"
     raise Invalid([Problem(f"run {run_id} left no logs of step {step!r}", hint=hint)])
+
+
+def _reader_of(readers: Sequence[ReadContext], run_id: str) -> ReadContext:
+    """
+    The reader whose store has a run; the first one where it is of this machine only, or nowhere.
+    StoreUnavailable where it is not of this machine, no store that answers has it, and one does
+    not.
+    """
+    try:
+        store = store_of_run((reader.store for reader in readers), run_id)
+    except StoreUnavailable:
+        if readers[0].files.read_run(run_id) is None:
+            raise
+        store = None
+    return next((reader for reader in readers if reader.store is store), readers[0])
 
 
 def _begun(files: Mapping[str, bytes], log: str) -> tuple[int, float]:
