@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.domain.plan.changes import AttributeChange
-from orchestrator.domain.plan.differences import Marks, attribute_changes
+from orchestrator.domain.plan.differences import Marks, attribute_changes, secret_values
 
 
 def changes(
@@ -182,3 +182,15 @@ def test_no_part_of_a_sensitive_value_is_ever_told(value: Any, other: Any) -> No
     """
     for item in changes({"v": value}, {"v": other}, sensitive={"v": True}):
         assert (item.before, item.after, item.sensitive) == (None, None, True)
+
+
+def test_the_secret_values_are_those_that_the_engine_marks() -> None:
+    """
+    Law: secrets travel with values.
+    Whole, or where the mark says within the value; false marks nothing.
+    """
+    value = {"user": "u", "keys": ["open", "closed"]}
+
+    assert list(secret_values(value, True)) == [value]
+    assert list(secret_values(value, {"user": False, "keys": [False, True]})) == ["closed"]
+    assert list(secret_values(value, False)) == []
