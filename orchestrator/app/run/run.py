@@ -19,6 +19,7 @@ from orchestrator.app.steps.settling import check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import digest
 from orchestrator.domain.events.events import RunStarted
+from orchestrator.domain.record.states import Status
 from orchestrator.errors import Busy, OrchestratorError, StoreUnavailable, worst
 
 
@@ -72,8 +73,7 @@ def run(
             _note_changed_secrets(services, deployment)
             with _handing_back(session):
                 work(StepRunner(session, request), selected)
-            for run_id in session.takes_over_from:
-                services.files.sweep(run_id)
+            _sweep_killed(session)
     except OrchestratorError as exc:
         error = exc
     return finish_run(session, request, error, started=started)
@@ -90,6 +90,22 @@ def _check_updates_only(services: Services, request: RunRequest) -> None:
             "to date",
             hint=f"first `{request.verb}` without these options",
         )
+
+
+def _sweep_killed(session: Session) -> None:
+    """
+    Remove what the killed runs left unmasked whose claim was taken over: of a step whose entry of
+    that run is no longer `running` also what its mutating calls said.
+    """
+    services, deployment = session.services, session.deployment
+    if not session.takes_over_from:
+        return
+    records = services.store.records(deployment.blueprint, deployment.environment)
+    for run_id in session.takes_over_from:
+        services.files.sweep(run_id)
+        for record in records:
+            if record.status is not Status.RUNNING or record.run_id != run_id:
+                services.files.sweep(run_id, settled=record.target.step)
 
 
 def _report_start(session: Session, request: RunRequest, selected: Sequence[str]) -> None:
