@@ -210,14 +210,23 @@ class EngineFailed(OrchestratorError):
 class InDoubt(OrchestratorError):
     """
     Objects may exist of which we cannot tell; ``recover`` says what is safe. ``phase`` is
-    ``surgery`` where the provider state no longer holds what the record knows.
+    ``surgery`` where the provider state no longer holds what the record knows; ``occupied`` are the
+    addresses at which it holds another object than the recorded one.
     """
 
     exit_code, code = 11, "in_doubt"
 
-    def __init__(self, message: str, *, hint: str = "", phase: str = "readback") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        phase: str = "readback",
+        occupied: Sequence[str] = (),
+    ) -> None:
         super().__init__(message, hint=hint)
         self.phase = phase
+        self.occupied = occupied
 
 
 class StateDamaged(InDoubt):

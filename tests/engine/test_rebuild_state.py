@@ -333,6 +333,37 @@ def test_what_took_the_place_of_a_recorded_object_is_not_destroyed_unasked(
     assert stranger in project.ok("status", "shop").said
 
 
+@pytest.mark.parametrize("verb", ["apply", "destroy"])
+def test_what_took_the_place_of_a_recorded_object_is_to_make_way_first(
+    project: Project, cloud: Cloud, verb: str
+) -> None:
+    """
+    A refusal over it offers what works: no import can bring the recorded object back before, so
+    that `--rebuild-state` is offered once the address is free.
+    """
+    stranger = cloud.create_out_of_band("fakecloud_server", "one").id
+    file = state_file(project)
+    file.write_text(file.read_text().replace(ids(project.record(STEP))[ONE], stranger))
+
+    refused = project.run(verb, "shop", "--yes", "--json")
+    recovered = project.ok("recover", "shop", "--step", STEP, "--json").row
+    project.ok("exec", f"shop/default/{STEP}", "--yes", "--", "state", "rm", ONE)
+    emptied = project.run(verb, "shop", "--yes", "--json")
+    rebuilt = project.run(*REBUILD, "--yes")
+
+    out = f"orchestrator exec shop/default/{STEP} -- state rm {ONE}"
+    first, then = (
+        [item["command"] for item in ended.events[-1]["next"]] for ended in (refused, emptied)
+    )
+    advised = next(a for a in recovered["actions"] if a["action"] == recovered["recommended"])
+    assert (refused.code, emptied.code) == (11, 11), refused.said + emptied.said
+    assert first == ["orchestrator recover shop", out]
+    assert advised["command"] == out
+    assert "--rebuild-state" in advised["reason"]["message"]
+    assert "--rebuild-state" in then[0]
+    assert rebuilt.code == 0, rebuilt.said
+
+
 def test_a_state_that_holds_everything_is_left_alone(project: Project, cloud: Cloud) -> None:
     """
     There is nothing to import: exit 0, and the state is as it was.

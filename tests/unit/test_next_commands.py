@@ -275,6 +275,7 @@ def test_nothing_is_said_of_a_doubt_before_its_lock_is_released() -> None:
         StepFacts(state_replaced=True),
         StepFacts(state_back=True),
         StepFacts(state_emptied=True),
+        StepFacts(state_emptied=True, occupied=("s.a",)),
     ],
 )
 def test_what_was_found_at_the_provider_state_is_followed_by_what_to_do(facts: StepFacts) -> None:

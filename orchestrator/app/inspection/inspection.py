@@ -208,6 +208,7 @@ class Inspection:
             vanished=_is_vanished(fault, record),
             destroying=self.history.is_destroying(step),
             state_emptied=_is_emptied(fault, record),
+            occupied=fault.resources if fault and _is_emptied(fault, record) else (),
             state_replaced=_is_refused(fault, record, "lineage"),
             state_back=_is_refused(fault, record, "serial_back"),
             unadopted=fault is not None and fault.code == "unrecorded_state",

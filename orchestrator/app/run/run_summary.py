@@ -80,6 +80,7 @@ def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
     phase: Phase = "plan"
     lines = masker.mask(exc.message).splitlines()
     diagnostics: tuple[object, ...] = ()
+    occupied: Sequence[str] = ()
     match exc:
         case EngineFailed():
             phase, diagnostics = cast(Phase, exc.phase), exc.diagnostics
@@ -90,7 +91,7 @@ def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
         case StoreUnavailable() | Spooled() | Fenced():
             phase = "record"
         case InDoubt():
-            phase = cast(Phase, exc.phase)
+            phase, occupied = cast(Phase, exc.phase), exc.occupied
         case Invalid():
             phase = "blueprint"
         case _:
@@ -100,6 +101,7 @@ def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
             "code": exc.reason if isinstance(exc, Refused) else exc.code,
             "phase": phase,
             "summary": "; ".join(lines) if isinstance(exc, Invalid) else lines[0],
+            "resources": occupied,
             "diagnostics": diagnostics,
         }
     )

@@ -262,17 +262,18 @@ def check_missing_objects(
         missing = [ref for ref in missing if ref.address in state.addresses and not ref.deposed]
     if not missing:
         return
-    others = [
-        f"{ref.address} is {state.ids[ref.address]} now"
-        for ref in missing
-        if not ref.deposed and ref.address in state.addresses
+    occupied = [
+        ref.address for ref in missing if not ref.deposed and ref.address in state.addresses
     ]
+    others = [f"{address} is {state.ids[address]} now" for address in occupied]
+    make_way = f"`exec {target} -- state rm {shlex.join(occupied)}`, then " if occupied else ""
     raise InDoubt(
         f"{target}: the provider state does not hold what the record knows: {_named(missing)}"
         + (f"; {', '.join(others)}" if others else ""),
         hint="they may be alive: restore the state, or take them back into it with "
-        f"`{reconcile} --rebuild-state`",
+        f"{make_way}`{reconcile} --rebuild-state`",
         phase="surgery",
+        occupied=occupied,
     )
 
 

@@ -233,6 +233,14 @@ CASES: tuple[Case, ...] = (
         refused_as="in_doubt",
     ),
     Case(
+        Situation.OCCUPIED,
+        "its provider state holds another object at the address of a recorded one",
+        lambda context: bool(context.facts.occupied),
+        allowed=(_R.RECONCILE, _R.MANUAL),
+        prefers=(_R.MANUAL,),
+        refused_as="occupied",
+    ),
+    Case(
         Situation.STATE_EMPTIED,
         "all its recorded objects have left the provider state, and not by this tool",
         lambda context: context.facts.state_emptied,

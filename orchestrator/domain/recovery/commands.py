@@ -160,6 +160,8 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
             if not context.neighbours.dependents:
                 return _command(context, "destroy", *at, *accept)
             return command_line(context.blueprint, "destroy", *_with_dependents(context), *accept)
+        case Situation.OCCUPIED:
+            return make_way(context)
         case Situation.CUT_SHORT:
             if _is_compensating(context):
                 return _command(context, "compensate", *at, "--repeat", "WHY")
@@ -322,6 +324,8 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "adopts": ", takes over what the provider has" if context.is_adoptable else "",
         "doubts": ", ".join(dict.fromkeys(doubt.address for doubt in doubts)),
         "take_back": _take_back(context),
+        "occupied": ", ".join(facts.occupied),
+        "rebuild": _rebuild(context),
         "settle_by_hand": "the command adopts what exists; for another "
         f"{facts.settling:.0f} s a request may be under way, and nothing is forgotten"
         if facts.settling and context.can_be_adopted_by_hand
@@ -370,18 +374,23 @@ def _take_back(context: RecoveryContext) -> str:
     commands that make way for it and import it.
     """
     if context.rivals:
-        rebuild = _command(context, "reconcile", "--rebuild-state")
-        return f"{make_way(context)}`, then `{rebuild}"
+        return f"{make_way(context)}`, then `{_rebuild(context)}"
     names = [word for doubt in context.doubts[:1] for word in (doubt.address, doubt.id or "ID")]
     return _target_command(context, "import", *names, "--reason", "WHY")
 
 
+def _rebuild(context: RecoveryContext) -> str:
+    return _command(context, "reconcile", "--rebuild-state")
+
+
 def make_way(context: RecoveryContext) -> str:
     """
-    The command that takes out of the provider state what holds the address of an object in doubt.
+    The command that takes out of the provider state what holds the address of an object in doubt,
+    or of a recorded one that has left it.
     """
     orphaned = ("--orphaned",) if context.is_orphan else ()
-    return _target_command(context, "exec", *orphaned, "--", "state", "rm", *context.rivals)
+    addresses = context.rivals or context.facts.occupied
+    return _target_command(context, "exec", *orphaned, "--", "state", "rm", *addresses)
 
 
 def move_state(context: RecoveryContext) -> str:

@@ -55,6 +55,7 @@ class Situation(StrEnum):
     UNANSWERABLE = "unanswerable"
     IN_DOUBT = "in_doubt"
     STATE_EMPTIED = "state_emptied"
+    OCCUPIED = "occupied"
     STATE_REPLACED = "state_replaced"
     STATE_BACK = "state_back"
     VANISHED = "vanished"
@@ -97,8 +98,9 @@ class StepFacts(Struct, frozen=True):
     not save, ``errored_readable`` whether it is in clear. ``lock`` describes the state lock that
     the newest attempt met, ``left_lock`` is its id where a dead run of ours left it. ``vanished``
     tells that the newest attempt was refused because the provider had no recorded object any more,
-    ``state_emptied`` that all of them had left the provider state, ``state_replaced`` that there is
-    another provider state than the recorded one, ``state_back`` that there is an older version of
+    ``state_emptied`` that recorded objects had left the provider state (``occupied`` are those of
+    their addresses at which it holds another object), ``state_replaced`` that there is another
+    provider state than the recorded one, ``state_back`` that there is an older version of
     it, ``destroying`` that the newest run that had the step was a destroy, ``unadopted`` that the
     newest attempt found objects of which nothing is recorded, ``taken`` that it met an object that
     is not its own where it would have made one, or a provider state that is not its own,
@@ -125,6 +127,7 @@ class StepFacts(Struct, frozen=True):
     vanished: bool = False
     destroying: bool = False
     state_emptied: bool = False
+    occupied: tuple[str, ...] = ()
     state_replaced: bool = False
     state_back: bool = False
     unadopted: bool = False

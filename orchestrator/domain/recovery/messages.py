@@ -118,6 +118,11 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
     ): "restore the provider state that was applied ({state}). "
     "Only if that is lost: put the one that is there aside, then the command imports every "
     "recorded object into a new one",
+    (Remedy.RECONCILE, Situation.OCCUPIED): "looks again, and leaves what has lost its address in "
+    "doubt; only the record changes",
+    (Remedy.MANUAL, Situation.OCCUPIED): "look what the provider state holds at {occupied}: "
+    "another object than the recorded one. The command takes it out of the state (and deletes "
+    "nothing); then `{rebuild}` imports the recorded one",
     (Remedy.RECONCILE, Situation.STATE_BACK): "records what the older provider state still holds; "
     "what it lacks becomes a doubt. If a newer one can be had ({state}), restore that instead",
     (Remedy.MANUAL, Situation.UNPROVEN): "the provider has {unproven_ids}, and nothing proves that "
@@ -155,6 +160,7 @@ REFUSALS: Mapping[str, str] = {
     "errored_state": "the newest provider state is not saved: push it or put it aside first",
     "state_locked": "a dead run of ours left the provider state locked: release that lock first",
     "state_emptied": "its recorded objects have left the provider state: reconcile that first",
+    "occupied": "the provider state holds another object at {occupied}: take that out first",
     "state_replaced": "the provider state is not the one that was applied: restore that one first",
     "state_back": "the provider state has gone back: restore its newest version, or reconcile",
     "vanished": "it needs what the newest attempt could not find: the recorded objects",

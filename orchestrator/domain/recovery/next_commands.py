@@ -239,6 +239,8 @@ _SHORT: Mapping[Situation, str] = {
     Situation.SEALED: "save the provider state that the engine could not save, with its key",
     Situation.STATE_EMPTIED: "import what left the provider state back into it",
     Situation.LOST: "import what left the provider state back into it",
+    Situation.OCCUPIED: "where what holds that address is not of this step: out of the provider "
+    "state with it; then `reconcile --rebuild-state` imports what was recorded there",
     Situation.STATE_REPLACED: "once that state is put aside: import each recorded object by its id",
     Situation.SILENT: "once you know that its process is dead: take over, and settle it",
     Situation.VANISHED: "once you know that region, account and credentials are right, and that "
