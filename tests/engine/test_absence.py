@@ -568,10 +568,17 @@ def test_what_an_apply_has_not_deleted_is_named(lied: Lied, change: str) -> None
     record = project.record("lies")
     expected = project.run("status", "wait", "--expect", "ok")
     again = project.run("apply", "wait", "--yes")
+    asked = project.run("reconcile", "wait", "--json")
+    recovered = project.ok("recover", "wait", "--json").row
     cloud.delete_out_of_band("liar")
     settled = project.run("reconcile", "wait")
 
     assert (ended.code, expected.code, again.code) == (11, 4, 11), ended.said
+    offered = [item["command"] for item in asked.events[-1]["next"]]
+    is_free = change == "is removed"
+    assert any("--adopt" in command for command in offered) == is_free, offered
+    assert not any("state rm" in command for command in offered), "the successor is ours"
+    assert ("delete it by hand, and reconcile" in recovered["hint"]) != is_free, recovered["hint"]
     assert [doubt["id"] for doubt in record["resources"]["in_doubt"]] == [liar.id]
     assert liar.id in ended.out
     assert settled.code == 0, settled.said

@@ -88,10 +88,13 @@ def test_a_doubt_is_replaced_by_what_was_found() -> None:
     One doubt per object, with today's words and the time of the first; gone settles it.
     """
     first, _ = update_doubts(
-        (), [finding("s.a", "requested"), finding("s.b", "requested")], run_id="r", at=START
+        Resources(),
+        [finding("s.a", "requested"), finding("s.b", "requested")],
+        run_id="r",
+        at=START,
     )
     found = [finding("s.a", "remaining", why="still there"), finding("s.b", "gone")]
-    doubts, settled = update_doubts(first, found, run_id="r", at=START)
+    doubts, settled = update_doubts(Resources(in_doubt=first), found, run_id="r", at=START)
     assert [(d.address, d.why, d.saved) for d in doubts] == [("s.a", "still there", SAVED)]
     assert [(s.doubt.address, s.how) for s in settled] == [("s.b", "gone")]
 
@@ -101,8 +104,24 @@ def test_a_doubt_about_another_object_at_the_address_stays() -> None:
     What was found is about the object with that id only.
     """
     other = Doubt(address="s.a", action="forget", id="another", why="it left")
-    doubts, settled = update_doubts((other,), [finding("s.a", "gone")], run_id="r", at=START)
+    found = [finding("s.a", "gone")]
+    doubts, settled = update_doubts(Resources(in_doubt=(other,)), found, run_id="r", at=START)
     assert (doubts, settled) == ((other,), ())
+
+
+@pytest.mark.parametrize(
+    ("held", "adoptable"), [("s.a id-new", False), ("s.a id-a", True), ("s.b id-b", True)]
+)
+def test_what_was_not_deleted_is_not_adopted_where_its_successor_is(
+    held: str, adoptable: bool
+) -> None:
+    """
+    Nothing is imported to an address that holds another object.
+    """
+    found = [finding("s.a", "remaining")]
+    (doubt,), _ = update_doubts(Resources(inventory=refs(held)), found, run_id="r", at=START)
+    assert doubt.readback is not None and doubt.readback.adoptable is adoptable
+    assert doubt.readback.adopts == ("id-a" if adoptable else None)
 
 
 def destroying(*, by: str = "provider") -> OperationRecord:

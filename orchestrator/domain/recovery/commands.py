@@ -329,7 +329,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "settle_by_hand": "the command adopts what exists; for another "
         f"{facts.settling:.0f} s a request may be under way, and nothing is forgotten"
         if facts.settling and context.can_be_adopted_by_hand
-        else "adopt what exists (`--adopt ADDRESS=ID`); the command forgets what does not",
+        else f"{_what_exists(context)}; the command forgets what does not",
         "goes_on": "destroys it" if _is_destroying(context) else "makes them again",
         "window": _window(record) if record and doubts else "",
         "where": f"in the account and region of {facts.scope or 'its provider configuration'}",
@@ -377,6 +377,15 @@ def _take_back(context: RecoveryContext) -> str:
         return f"{make_way(context)}`, then `{_rebuild(context)}"
     names = [word for doubt in context.doubts[:1] for word in (doubt.address, doubt.id or "ID")]
     return _target_command(context, "import", *names, "--reason", "WHY")
+
+
+def _what_exists(context: RecoveryContext) -> str:
+    """
+    What a person does with an object in doubt that they have found.
+    """
+    if context.takeable:
+        return "adopt what exists (`--adopt ADDRESS=ID`)"
+    return "delete what exists by hand: its address holds another object"
 
 
 def _rebuild(context: RecoveryContext) -> str:

@@ -27,13 +27,12 @@ def doubt_options(
     for doubt in newest:
         readback = doubt.readback
         ids = readback.ids if readback else ()
-        if doubt.address in occupied:
-            forget += ["--forget", doubt.address]
-            continue
         adoptable = readback is None or readback.adoptable
         if ids and not adoptable:
             why = f"once you have deleted {' and '.join(ids)} by hand: {OCCUPIED}"
             options.append((("--forget", doubt.address), why))
+        elif doubt.address in occupied:
+            forget += ["--forget", doubt.address]
         elif readback is None or readback.adopts is None:
             forget += ["--forget", doubt.address]
             if readback is not None and readback.ownership == "found":

@@ -307,6 +307,10 @@ _CRASHED = (
 _KILLED = "the engine was killed, and nothing is in doubt: the same command goes on from here"
 _DOUBTS = "reconcile asks what became of what is in doubt; nothing is made again before"
 _OURS = "the provider has what is in doubt: adopt it; nothing is made again before"
+_TAKEN = (
+    "the provider has what is in doubt, and its address holds another object: delete it by hand, "
+    "and reconcile; nothing is made again before"
+)
 _UNPROVEN = "look whether what was found is this step's; nothing is made again before"
 _LOOK = (
     "nothing here can tell: look by hand, then adopt what exists or forget what does not; nothing "
@@ -368,6 +372,8 @@ def _doubt_hint(doubts: Collection[Doubt]) -> str:
     answers = [doubt.readback for doubt in doubts if doubt.readback is not None]
     if any(answer.adopts for answer in answers):
         return _OURS
+    if any(answer.ownership == "ours" and not answer.adoptable for answer in answers):
+        return _TAKEN
     if any(answer.unproven for answer in answers):
         return _UNPROVEN
     if any(answer.ownership == "foreign" for answer in answers):

@@ -293,7 +293,8 @@ def _answers(item: StepAdvice) -> Iterator[NextCommand]:
         words = (*item.context.step_options, *options, "--reason", "WHY")
         command = command_line(item.context.blueprint, "reconcile", *words)
         yield NextCommand(command=command, why=why)
-    if any(doubt.action == "forget" and doubt.address in rivals for doubt in item.context.doubts):
+    left = [d for d in item.context.doubts if d.action == "forget" and d.saved is None]
+    if any(doubt.address in rivals for doubt in left):
         held = ", ".join(f"{id_} at {address}" for address, id_ in rivals.items())
         yield NextCommand(
             command=make_way(item.context),

@@ -128,12 +128,13 @@ def with_explanation(finding: AbsenceFinding) -> AbsenceFinding:
 
 
 def update_doubts(
-    doubts: Sequence[Doubt], findings: Collection[AbsenceFinding], *, run_id: str, at: datetime
+    resources: Resources, findings: Collection[AbsenceFinding], *, run_id: str, at: datetime
 ) -> tuple[tuple[Doubt, ...], tuple[SettledDoubt, ...]]:
     """
-    The doubts, with the findings in place of those that they answer, and the doubts that the
-    findings settle: a finding about an object also answers how its delete ended.
+    The doubts of these resources, with the findings in place of those that they answer, and the
+    doubts that the findings settle: a finding about an object also answers how its delete ended.
     """
+    doubts = resources.in_doubt
     keys = {item.key for item in findings}
     leaving = [d for d in doubts if d.action in ("delete", "forget")]
     by_key = {(d.address, d.id): d for d in leaving}
@@ -151,7 +152,7 @@ def update_doubts(
                     id=item.ref.id,
                     why=item.why,
                     saved=item.saved,
-                    readback=_seen_again(item, at),
+                    readback=_seen_again(item, resources.inventory, at),
                 )
             )
         elif earlier is not None:
@@ -159,18 +160,26 @@ def update_doubts(
     return tuple(remaining), tuple(settled)
 
 
-def _seen_again(finding: AbsenceFinding, at: datetime) -> Readback | None:
+def _seen_again(
+    finding: AbsenceFinding, inventory: Iterable[ObjectRef], at: datetime
+) -> Readback | None:
     """
     The answer about an object that is there although its delete was reported done: it can be taken
-    back and destroyed again. None of any other, and of a deposed one, whose address is taken.
+    back and destroyed again, unless another one of the ``inventory`` has its address. None of any
+    other, and of a deposed one.
     """
     ref = finding.ref
+    taken = any(
+        other.address == ref.address and other.id != ref.id and other.deposed is None
+        for other in inventory
+    )
     if finding.state != "remaining" or ref.id is None or ref.deposed is not None:
         return None
     return Readback(
         verdict="exists",
         method="id",
         ids=(ref.id,),
+        adoptable=not taken,
         why=finding.why,
         at=at,
         ownership="ours",

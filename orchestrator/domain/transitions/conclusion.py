@@ -206,7 +206,7 @@ def conclude(
     if command == "destroy":
         return _end_destroy(marker, before, evidence, resources, stamp)
     findings = evidence.absence_findings
-    doubts, _ = update_doubts(resources.in_doubt, findings, run_id=marker.run_id, at=stamp.at)
+    doubts, _ = update_doubts(resources, findings, run_id=marker.run_id, at=stamp.at)
     remaining = (*resources.inventory, *(item.ref for item in findings))
     resources = resources.model_copy(update={"inventory": remaining, "in_doubt": doubts})
     created = {address for address, action in evidence.journal.completed if action == "create"}
@@ -325,7 +325,7 @@ def _end_destroy(
     if evidence.state is None:
         ended_well = evidence.exit_code == 0
         remaining = not_deleted(remaining, evidence.journal, ended_well=ended_well)
-    doubts, settled = update_doubts(resources.in_doubt, findings, run_id=marker.run_id, at=stamp.at)
+    doubts, settled = update_doubts(resources, findings, run_id=marker.run_id, at=stamp.at)
     keys = {(ref.address, ref.id) for ref in remaining}
     unseen = [f.ref for f in findings if f.state != "gone"] + list(
         unconfirmed_objects(marker, doubts)

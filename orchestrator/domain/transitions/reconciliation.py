@@ -275,7 +275,7 @@ def _with_findings(
     if not findings:
         return before
     resources = before.resources
-    doubts, settled = update_doubts(resources.in_doubt, findings, run_id=run_id, at=stamp.at)
+    doubts, settled = update_doubts(resources, findings, run_id=run_id, at=stamp.at)
     gone = {item.key for item in findings if item.state == "gone"}
     inventory = (ref for ref in resources.inventory if (ref.address, ref.id) not in gone)
     return before.model_copy(
