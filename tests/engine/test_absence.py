@@ -586,4 +586,5 @@ def test_what_an_apply_has_not_deleted_is_named(lied: Lied, change: str) -> None
     assert (after["status"], after["resources"]["in_doubt"]) == ("ok", [])
     named = {ref["id"] for ref in after["resources"]["inventory"]}
     assert named == {item.id for item in cloud.servers()}
+    assert not after["adopted"], "we made them"
     assert not [*project.own.glob("runs/**/before.tfstate")]

@@ -68,8 +68,9 @@ def in_another_place(
 ) -> tuple[AdoptedObject, ...]:
     """
     The objects that have taken, in a state that moved without us, the addresses of those
-    in ``vanished``: nothing proves that they are ours.
+    in ``vanished``: nothing proves that they are ours, unless they are recorded already.
     """
+    recorded = {(ref.address, ref.id) for ref in before.resources.inventory}
     creates = {doubt.address for doubt in before.resources.in_doubt if doubt.action == "create"}
     adopted = {(item.address, item.id) for item in before.adopted}
     return tuple(
@@ -86,7 +87,7 @@ def in_another_place(
         if ref.address in state.ids
         and ref.deposed is None
         and ref.address not in creates
-        and (ref.address, state.ids[ref.address]) not in adopted
+        and (ref.address, state.ids[ref.address]) not in recorded | adopted
     )
 
 
