@@ -62,6 +62,7 @@ def runs_command(
     if ctx.invoked_subcommand is not None:
         return None
     from orchestrator.app.commands.history import newest_runs
+    from orchestrator.errors import StoreUnavailable
     from orchestrator.loading.summary import store_locations
     from orchestrator.views.runs import runs_text
 
@@ -71,7 +72,7 @@ def runs_command(
     with _open_all(project, locations) as readers:
         document = newest_runs(readers, blueprint, environment, limit)
     click.echo(document.to_json() if as_json else runs_text(document, paper(sys.stdout)))
-    return 0
+    return StoreUnavailable.exit_code if document.unread_stores else 0
 
 
 @runs_command.command("show")

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+from orchestrator.domain.documents.status import UnreadStore
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Lineage, Retention
 from orchestrator.domain.record.states import StepStatus, Verdict
@@ -163,6 +164,14 @@ def selection_text(selected: Sequence[str]) -> str:
     Return the text before a blueprint's name where only some of its steps are meant: "a, b of ".
     """
     return f"{', '.join(selected)} of " if selected else ""
+
+
+def unread_store_text(store: UnreadStore) -> str:
+    """
+    Which operation store could not be read, and why.
+    """
+    where = "" if store.message.startswith(store.url) else f"{store.url}: "
+    return f"{where}{store.message}"
 
 
 def lineage_text(lineage: Lineage) -> str:

@@ -32,6 +32,7 @@ from orchestrator.views.formats import (
     lineage_text,
     moment,
     retained_text,
+    unread_store_text,
     utc,
 )
 from orchestrator.views.outcome import (
@@ -138,7 +139,8 @@ def runs_text(document: RunsDocument, paper: Paper) -> str:
     """
     page = Page(paper)
     if not document.runs:
-        page.line(f"project {document.project}: no runs")
+        where = " in what could be read" if document.unread_stores else ""
+        page.line(f"project {document.project}: no runs{where}")
     actors = {_who(run.actor) for run in document.runs}
     common = len(actors) == 1 and len(document.runs) > 1
     if common:
@@ -163,6 +165,9 @@ def runs_text(document: RunsDocument, paper: Paper) -> str:
             for item in document.overdue
         ]
         page.table(late, indent=2)
+    for store in document.unread_stores:
+        page.gap()
+        page.line(("not looked at: ", "warn"), unread_store_text(store))
     return page.render()
 
 

@@ -20,6 +20,7 @@ from orchestrator.views.formats import (
     moment,
     retained_text,
     selection_text,
+    unread_store_text,
     utc,
 )
 from orchestrator.views.outcome import (
@@ -117,8 +118,7 @@ def status_list_text(document: StatusListDocument, paper: Paper) -> str:
     for store in document.unread_stores:
         page.gap()
         what = f"{store.blueprint} not known: " if store.blueprint else "not looked at: "
-        where = "" if store.message.startswith(store.url) else f"{store.url}: "
-        page.line((what, "warn"), f"{where}{store.message}")
+        page.line((what, "warn"), unread_store_text(store))
         if not store.blueprint:
             page.line(
                 "This machine has seen records there of what left its blueprint. Name it by "

@@ -271,6 +271,30 @@ def test_the_status_of_all_tells_what_can_be_read(
     assert {item["blueprint"] for item in document["blueprints"]} == {"good"}
 
 
+@pytest.mark.parametrize("url", ["sqlite:bad.db", "postgresql://127.0.0.1:1/none"])
+def test_the_list_of_runs_tells_what_can_be_read(
+    project: Project, capsys: pytest.CaptureFixture[str], url: str
+) -> None:
+    """
+    A store that cannot be read does not hide the others: it is named, exit 22.
+    """
+    text = BLUEPRINT.replace("name: good", f'name: bad\noperations: {{url: "{url}"}}')
+    project.write("blueprints/bad.yaml", text)
+    project.write("bad.db", "no database")
+
+    code = main(["runs"])
+    said = capsys.readouterr()
+    as_json = main(["runs", "--json"])
+    document = json.loads(capsys.readouterr().out)
+    alone = main(["runs", "--blueprint", "bad"])
+
+    assert (code, as_json, alone) == (22, 22, 22), said
+    assert "project default: no runs in what could be read" in said.out
+    assert "not looked at:" in said.out and url.rpartition(":")[2] in said.out
+    (unread,) = document["unread_stores"]
+    assert unread["url"].endswith(url.rpartition(":")[2]) and unread["message"]
+
+
 @pytest.mark.parametrize("command", ["retry --from-run", "redeploy --from-run", "rollback --to"])
 def test_an_empty_run_is_no_run(
     project: Project, capsys: pytest.CaptureFixture[str], command: str

@@ -787,6 +787,24 @@ class Silent(MemoryStore):
     def blob(self, name: str) -> bytes | None:
         raise StoreUnavailable("it does not answer")
 
+    def blobs(self, prefix: str) -> list[str]:
+        raise StoreUnavailable("it does not answer")
+
+
+def test_runs_are_listed_beside_a_store_that_does_not_answer(desk: Desk) -> None:
+    """
+    It is named. Where no store answers nothing is said to be the list.
+    """
+    ran(desk, FIRST, ended())
+    silent = replace(desk.reader, store=Silent())
+
+    listed = newest_runs([silent, desk.reader], None, None, 9)
+
+    assert [item.run_id for item in listed.runs] == [FIRST]
+    assert [item.message for item in listed.unread_stores] == ["it does not answer"]
+    with pytest.raises(StoreUnavailable):
+        newest_runs([silent], None, None, 9)
+
 
 def test_a_run_is_shown_from_the_store_that_has_it(desk: Desk) -> None:
     """

@@ -26,6 +26,7 @@ from orchestrator.domain.documents.run import (
     StepOutcome,
     teardown_report,
 )
+from orchestrator.domain.documents.status import UnreadStore
 from orchestrator.domain.record.run_record import Lease, ProcessIdentity, RunRecord, evidence_blob
 from orchestrator.domain.record.states import Status, StepStatus
 from orchestrator.domain.target import Target
@@ -63,11 +64,25 @@ def newest_runs(
     readers: Sequence[ReadContext], blueprint: str | None, environment: str | None, limit: int
 ) -> RunsDocument:
     """
-    The newest runs, of this machine and of all stores; at most ``limit``.
+    The newest runs, of this machine and of all stores that can be read; at most ``limit``.
+    StoreUnavailable where none of them can be.
     """
     lines: list[RunLine] = []
-    pairs = [(run_id, reader) for reader in readers for run_id in reader.run_ids()]
-    readers_by_run = dict(reversed(pairs))
+    unread: list[UnreadStore] = []
+    overdue: dict[str, OverdueReview] = {}
+    readers_by_run: dict[str, ReadContext] = {}
+    for reader in readers:
+        try:
+            run_ids = reader.run_ids()
+            reviews = overdue_reviews(reader.store, reader.project, reader.today)
+        except StoreUnavailable as exc:
+            if len(unread) + 1 == len(readers):
+                raise
+            unread.append(UnreadStore(url=reader.store.url, message=exc.message))
+            continue
+        for run_id in run_ids:
+            readers_by_run.setdefault(run_id, reader)
+        overdue |= {review.target: review for review in reviews}
     for run_id in sorted(readers_by_run, reverse=True):
         reader = readers_by_run[run_id]
         run = find_run(reader.files, reader.store, run_id)
@@ -78,15 +93,11 @@ def newest_runs(
         lines.append(_line(run))
         if len(lines) == limit:
             break
-    overdue = {
-        review.target: review
-        for reader in readers
-        for review in overdue_reviews(reader.store, reader.project, reader.today)
-    }
     return RunsDocument(
         project=readers[0].project,
         runs=tuple(lines),
         overdue=tuple(overdue[target] for target in sorted(overdue)),
+        unread_stores=tuple(unread),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from orchestrator.domain.documents.status import UnreadStore
 from orchestrator.domain.json_model import JsonDocument, JsonModel
 from orchestrator.domain.record.objects import Absence, Doubt, ObjectRef, SettledDoubt
 from orchestrator.domain.record.record import (
@@ -240,10 +241,12 @@ class OverdueReview(JsonModel):
 
 class RunsDocument(JsonDocument):
     """
-    Runs, newest first, and the retained targets of the project that nobody has looked at in time.
+    Runs, newest first, and the retained targets of the project that nobody has looked at in time;
+    of the stores that can be read.
     """
 
     schema_: Literal["orchestrator.runs/1"] = Field("orchestrator.runs/1", alias="schema")
     project: Word
     runs: tuple[RunLine, ...]
     overdue: tuple[OverdueReview, ...] = ()
+    unread_stores: tuple[UnreadStore, ...] = ()

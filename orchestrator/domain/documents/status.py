@@ -108,7 +108,8 @@ class StatusDocument(JsonDocument):
 class UnreadStore(JsonModel):
     """
     An operation store that could not be read, and why. ``blueprint`` is whose it is, with the
-    environment; empty where no blueprint leads there any more, and this machine has used it.
+    environment; empty in a list of runs, and where no blueprint leads there any more, and this
+    machine has used it.
     """
 
     url: Word
