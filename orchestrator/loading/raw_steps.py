@@ -204,7 +204,9 @@ def step_graph(raw_steps: Mapping[str, RawStep], problems: Problems) -> Graph:
         owner = raw_step.owned_by
         if owner is None:
             continue
-        if owner.text not in raw_steps:
+        if owner.text == name:
+            problems.add(f"step {name!r} cannot be owned by itself", owner.at)
+        elif owner.text not in raw_steps:
             hint = did_you_mean(owner.text, raw_steps)
             problems.add(f"there is no step {owner.text!r}", owner.at, hint)
         elif owner.text not in graph.upstreams(name):

@@ -198,6 +198,7 @@ def test_what_is_no_blueprint(project: ProjectOnDisk, text: str, said: str) -> N
         ('inputs: {x: "${steps.a.outputs.id}"}', "a step cannot need itself"),
         ('inputs: {x: "${outputs.id}"}', "only `verify` sees"),
         ("owned_by: b", "is owned by 'b' but does not need it | add `needs: [b]`"),
+        ('owned_by: ""', "owned_by must be text, not empty"),
         ("verify_absence: maybe", "must be `state` or `provider`"),
         ("inputs: [x]", "inputs must be a map"),
     ],
@@ -210,6 +211,15 @@ def test_what_is_wrong_in_a_step(project: ProjectOnDisk, step: str, said: str) -
         f"steps:\n  a: {{module: ../modules/plain, {step}}}\n  b: {{module: ../modules/plain}}\n"
     )
     assert any(said in line for line in project.problems())
+
+
+def test_a_step_that_is_owned_by_itself_is_told_once(project: ProjectOnDisk) -> None:
+    """
+    It is not advised to need itself.
+    """
+    project.blueprint("steps: {a: {module: ../modules/plain, owned_by: a}}")
+    (said,) = project.problems()
+    assert "cannot be owned by itself" in said and "needs" not in said
 
 
 def test_problems_of_other_environments_are_found_too(project: ProjectOnDisk) -> None:

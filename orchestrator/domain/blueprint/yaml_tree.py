@@ -361,7 +361,8 @@ class Problems:
         if node.kind == "scalar" and isinstance(node.value, str) and node.value:
             return node.value
         hint = "put it in quotes" if node.kind == "scalar" and node.text else ""
-        self.add(f"{what} must be text, not {node.shape}", node.at, hint)
+        shape = "empty" if node.value == "" else node.shape
+        self.add(f"{what} must be text, not {shape}", node.at, hint)
         return ""
 
     def url(self, node: Node, *, what: str) -> str:
