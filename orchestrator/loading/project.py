@@ -215,18 +215,35 @@ def project_notes(
 
 def unread_files(deployment: Deployment, files: ProjectFiles) -> list[str]:
     """
-    A sentence for each file of values, and each provider state, that lies in the directory of a
-    module; whoever used the module before expects them to count.
+    A sentence for each file of values that lies in the directory of a module, and for each provider
+    state there or beside a module that it calls; whoever used the module before expects them to
+    count.
     """
-    modules = {step.module.directory: step.name for step in deployment.steps_and_hooks().values()}
-    return [
-        sentence
-        for directory, step in sorted(modules.items())
-        for sentence in _sentences(Path(directory), files.show(Path(directory)), step)
-    ]
+    steps = list(deployment.steps_and_hooks().values())
+    modules = {Path(step.module.directory): step.name for step in steps}
+    called = {Path(path): step.name for step in steps for path in step.module.local_modules}
+    sentences: list[str] = []
+    for directory, step in sorted(modules.items()):
+        shown = files.show(directory)
+        sentences += _unread_values(directory, shown)
+        sentences += (
+            f"{shown}/{state} is a provider state of earlier use, with objects in it, that step "
+            f"{step!r} does not know of: point its backend there and take it over with "
+            "`orchestrator adopt`, or an apply makes everything again"
+            for state in _left_states(directory)
+        )
+    for directory, step in sorted(called.items()):
+        if directory not in modules:
+            sentences += (
+                f"{files.show(directory)}/{state} is a provider state of earlier use, with objects "
+                f"in it, that step {step!r}, whose module calls that one, does not know of: take "
+                "them over with `orchestrator import`, or an apply makes them again"
+                for state in _left_states(directory)
+            )
+    return sentences
 
 
-def _sentences(directory: Path, shown: str, step: str) -> Iterator[str]:
+def _unread_values(directory: Path, shown: str) -> Iterator[str]:
     try:
         names = sorted(path.name for path in directory.iterdir())
     except OSError:
@@ -237,13 +254,15 @@ def _sentences(directory: Path, shown: str, step: str) -> Iterator[str]:
                 f"{shown}/{name} is not read: give its values under the step's `inputs`, or to "
                 "the blueprint's inputs with --input-file"
             )
+
+
+def _left_states(directory: Path) -> Iterator[Path]:
+    """
+    The provider states with objects in a directory of a module, relative to it.
+    """
     for place in (directory / _STATE, *sorted((directory / f"{_STATE}.d").glob(f"*/{_STATE}"))):
         if _holds_objects(place):
-            yield (
-                f"{shown}/{place.relative_to(directory)} is a provider state of earlier use, with "
-                f"objects in it, that step {step!r} does not know of: point its backend there and "
-                "take it over with `orchestrator adopt`, or an apply makes everything again"
-            )
+            yield place.relative_to(directory)
 
 
 def _holds_objects(path: Path) -> bool:

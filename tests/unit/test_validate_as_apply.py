@@ -203,6 +203,28 @@ def test_a_provider_state_beside_a_module_is_named(
     assert ("orchestrator adopt" in ended.output) == bool(resources)
 
 
+def test_a_provider_state_beside_a_called_module_is_named(place: Path) -> None:
+    """
+    Somebody applied that one by itself: the step makes its objects again, at other addresses.
+    """
+    (place / "modules/m/part").mkdir()
+    (place / "modules/m/part/main.tf").write_text("")
+    (place / "modules/m/part/terraform.tfvars").write_text("")
+    with (place / "modules/m/main.tf").open("a") as main:
+        main.write('\nmodule "part" { source = "./part" }\n')
+    for directory in ("m", "m/part", "m/not_called"):
+        path = place / "modules" / directory / "terraform.tfstate"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({"version": 4, "resources": [{"type": "x"}]}))
+
+    said = " ".join(validate(place).output.split())
+
+    assert said.count("is a provider state of earlier use") == 2
+    assert "modules/m/part/terraform.tfstate is a provider state" in said
+    assert "terraform.tfvars is not read" not in said, "an engine does not read it either"
+    assert said.count("orchestrator adopt") == 1 and "orchestrator import" in said
+
+
 def test_a_lock_file_that_the_module_took_away_does_not_live_on(place: Path) -> None:
     """
     It was the module's, and so is its end; what an init has written since stays.
