@@ -72,6 +72,19 @@ def test_a_repeated_request_returns_the_run_it_made(tmp_path: Path, engine: str)
     assert first.ok("destroy", "fan", "--yes", *TOKEN).code == 0
 
 
+def test_requests_made_at_once_are_carried_out_once(tmp_path: Path, engine: str) -> None:
+    """
+    The one that does not get the claim does not take the request from the other.
+    """
+    project = machine(tmp_path, "first", engine)
+    argv = ("apply", "fan", "--yes", "--json", *TOKEN)
+    project.ok("validate", "fan")
+    both = [finish(tool) for tool in [project.start(*argv) for _ in range(2)]]
+    assert {result.code for result in both} <= {0, 20}
+    made = next(result for result in both if result.code == 0).events[-1]["run_id"]
+    assert project.ok(*argv).events[-1]["run_id"] == made
+
+
 def test_what_failed_is_returned_only_if_it_did_something(tmp_path: Path, engine: str) -> None:
     """
     A failed apply is the answer to its request; one that was not even planned is made again.

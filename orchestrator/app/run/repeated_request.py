@@ -55,9 +55,7 @@ def earlier_run(
     token, store = request.options.request_token, services.store
     if token is None:
         return None
-    key = [deployment.project, deployment.blueprint, deployment.environment, request.verb]
-    about = json.dumps([*key, *sorted(selected), token])
-    name = REQUESTS + hashlib.sha256(about.encode()).hexdigest()
+    name = _name(deployment, request, selected)
     own = {"run_id": run_id, "digest": _digest(services, deployment, request)}
     while True:
         stored = _parsed(store.create_blob(name, json.dumps(own).encode()))
@@ -78,10 +76,44 @@ def earlier_run(
             raise Busy(message, hint=hint)
         services.clock.sleep(0.5)
     run = find_run(services.files, store, stored["run_id"])
+    return run if run is not None and _came_to_its_end(run) else None
+
+
+def take_request(
+    services: Services,
+    deployment: Deployment,
+    request: RunRequest,
+    selected: Sequence[str],
+    run_id: str,
+) -> None:
+    """
+    Note under the claim that ``run_id`` carries the request out: a run that does not get the claim
+    never takes the request from the one that has it. Busy where another run has carried it out
+    while this one waited for the claim.
+    """
+    if request.options.request_token is None:
+        return
+    store, name = services.store, _name(deployment, request, selected)
+    own = json.dumps({"run_id": run_id, "digest": _digest(services, deployment, request)}).encode()
+    stored = _parsed(store.create_blob(name, own))
+    if stored["run_id"] == run_id:
+        return
+    run = find_run(services.files, store, stored["run_id"])
     if run is not None and _came_to_its_end(run):
-        return run
-    store.put_blob(name, json.dumps(own).encode())
-    return None
+        raise Busy(
+            f"run {run.run_id} has carried this request out meanwhile",
+            hint="run the same command again: it returns that run",
+        )
+    store.put_blob(name, own)
+
+
+def _name(deployment: Deployment, request: RunRequest, selected: Sequence[str]) -> str:
+    """
+    The name of the blob that has the run of a request.
+    """
+    key = [deployment.project, deployment.blueprint, deployment.environment, request.verb]
+    about = json.dumps([*key, *sorted(selected), request.options.request_token])
+    return REQUESTS + hashlib.sha256(about.encode()).hexdigest()
 
 
 def run_of_request(data: bytes | None) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from orchestrator.app.run.repeated_request import earlier_run
+from orchestrator.app.run.repeated_request import earlier_run, take_request
 from orchestrator.app.run.request import RunOptions, RunRequest
 from orchestrator.app.run.run_summary import finish_run, report_repeated_run
 from orchestrator.app.run.step_runner import StepRunner
@@ -67,6 +67,7 @@ def run(
         _check_takeover(services, deployment, options)
         session.take_claim(wait=options.wait, takeover=options.takeover)
         with session.alive(), _working_directories(session, wait=options.wait):
+            take_request(services, deployment, request, selected, run_id)
             _check_updates_only(services, request)
             if not services.gone_back():  # else what waits is of entries that the store has lost
                 replay_spool(services, deployment)
