@@ -45,7 +45,7 @@ class Change(Struct, frozen=True):
 def changed_parts(before: object, after: object, environment: str) -> ChangedParts:
     """
     What differs between two contents of a blueprint file, as far as an environment and those that
-    it extends go.
+    it extends go. All that an environment has is new where the environment is.
     """
     if not isinstance(before, dict) or not isinstance(after, dict):
         return ChangedParts(everything=True)
@@ -54,6 +54,7 @@ def changed_parts(before: object, after: object, environment: str) -> ChangedPar
     inputs = _named(old.pop("inputs", None), new.pop("inputs", None))
     was, now = _map(old.pop("environments", None)), _map(new.pop("environments", None))
     everything = any(old.get(key) != new.get(key) for key in {*old, *new} - {"description"})
+    everything = everything or (environment in was) != (environment in now)
     for name in {*_chain(was, environment), *_chain(now, environment)}:
         one, other = dict(_map(was.get(name))), dict(_map(now.get(name)))
         parts.append(_named(one.pop("steps", None), other.pop("steps", None)))

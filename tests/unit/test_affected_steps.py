@@ -72,3 +72,5 @@ def test_what_was_no_blueprint_counts_as_changed() -> None:
     assert changed_parts(None, BEFORE, "prod").everything
     assert changed_parts(BEFORE, [], "prod").everything
     assert changed_parts(BEFORE, BEFORE, "prod") == ChangedParts()
+    more = {**BEFORE, "environments": {**BEFORE["environments"], "new": {}}}
+    assert changed_parts(BEFORE, more, "new").everything
