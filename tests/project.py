@@ -271,6 +271,14 @@ class Project:
         finally:
             connection.close()
 
+    def hangs_at(self, pipe: Path) -> bool:
+        """
+        Whether an engine hangs in ``fixtures/ignores-interrupt``: the pipe is there, and the
+        provisioner that made it has ended; a stop before that would reach the provisioner.
+        """
+        events = self.own.glob("runs/*/steps/*/*/raw/apply.stdout")
+        return pipe.exists() and any("provision_complete" in path.read_text() for path in events)
+
     def leases(self) -> list[dict[str, Any]]:
         """
         The leases in the store.

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -156,7 +157,7 @@ def test_an_engine_that_heeds_no_stop_outlives_a_cancelled_job(
         f"{{version: 1, name: job, steps: {{it: {{module: {module}, inputs: {{pipe: {pipe}}}}}}}}}",
     )
     job = Job(project, by_exec=True)
-    eventually(pipe.exists, "the create hangs", job.entry)
+    eventually(partial(project.hangs_at, pipe), "the create hangs", job.entry)
     (said,) = project.own.rglob("raw/apply.stdout")
 
     ended = job.cancel(told=lambda: "Interrupt received" in said.read_text())

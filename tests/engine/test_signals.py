@@ -60,6 +60,12 @@ class Scene:
     def pipe(self) -> Path:
         return self.started.with_name("pipe")
 
+    def hangs(self) -> bool:
+        """
+        Whether the engine hangs in the step that ignores the stop.
+        """
+        return self.project.hangs_at(self.pipe)
+
     def let_go(self) -> None:
         """
         End the hanging of the step that ignores the stop.
@@ -131,7 +137,7 @@ def test_a_slow_stop_is_waited_for(scene: Scene) -> None:
     """
     scene.blueprint(scene.ignoring())
     tool = scene.project.launch("apply", "web", "--yes")
-    eventually(scene.pipe.exists, "the engine hangs", tool)
+    eventually(scene.hangs, "the engine hangs", tool)
 
     tool.send_signal(INT)
     eventually(lambda: scene.engine.signals != [], "the engine gets its SIGINT", tool)
@@ -190,7 +196,7 @@ def test_a_third_interrupt_kills_the_engine(scene: Scene) -> None:
     """
     scene.blueprint(scene.ignoring())
     tool = scene.project.launch("apply", "web", "--yes")
-    eventually(scene.pipe.exists, "the engine hangs", tool)
+    eventually(scene.hangs, "the engine hangs", tool)
 
     for count in range(3):
         tool.send_signal(INT)
@@ -214,7 +220,7 @@ def test_after_the_grace_the_engine_is_killed(scene: Scene) -> None:
     scene.project.write("orchestrator.yaml", "grace: 1s\n")
     scene.blueprint(scene.ignoring())
     tool = scene.project.launch("apply", "web", "--yes")
-    eventually(scene.pipe.exists, "the engine hangs", tool)
+    eventually(scene.hangs, "the engine hangs", tool)
 
     tool.send_signal(TERM)
 
