@@ -26,7 +26,7 @@ import pytest
 from tests.engine.readback_project import BLUEPRINT, Place
 from tests.engine.state_server import state_server
 from tests.engine.watched_engine import kill
-from tests.project import Project, Running, eventually, finish
+from tests.project import Project, Running, eventually, every_engine, finish
 
 pytestmark = pytest.mark.engine
 
@@ -348,12 +348,13 @@ def _kill(machine: Project, tool: Running, *, engine: bool) -> None:
             os.killpg(json.loads(file.read_text())["wrapper"]["pid"], signal.SIGKILL)
 
 
+@every_engine
 def test_nothing_made_by_a_real_engine_drops_out_of_sight(tmp_path: Path, engine: str) -> None:
     """
     Law: nothing drops out of sight.
     And nothing that others made is deleted.
     """
-    count, _, seed = os.environ.get("ORCHESTRATOR_TEST_HISTORIES", "12").partition(":")
+    count, _, seed = os.environ.get("ORCHESTRATOR_TEST_HISTORIES", "20").partition(":")
     first = int(seed or random.randrange(10**6))
     with state_server() as address:
         world = World(tmp_path, engine, f"{address}/things")

@@ -41,6 +41,7 @@ from orchestrator.app.steps.planned_step import (
     PlanOptions,
     StateCheck,
     check_plan,
+    left_undone,
     plan_step,
     warn_of_shared_objects,
     write_variables,
@@ -65,7 +66,7 @@ from orchestrator.domain.transitions.transitions import (
     unchanged,
 )
 from orchestrator.domain.values import replace
-from orchestrator.errors import ApprovalMissing, OrchestratorError, PlanChanged, Refused
+from orchestrator.errors import ApprovalMissing, PlanChanged, Refused
 from orchestrator.ports.engine import Apply, Approve, CallSpec, Cancel
 
 #: What comes between the approval of a plan and its marker: the entry that it ended with, if it
@@ -522,34 +523,16 @@ class StepPipeline:
         return QueryContext(self.services, self.prepared, self.inputs, self.evidence)
 
     def _left_undone(self) -> tuple[PlannedAction, ...]:
-        """
-        The actions that an untargeted plan would still take after a targeted apply; all planned
-        actions where no such plan can be made.
-        """
         if not self.options.targets:
             return ()
-        try:
-            place = self.services.files.inside(self.evidence, "untargeted")
-            plan = plan_step(
-                self.services,
-                self.prepared,
-                self.inputs,
-                replace(self.options, targets=()),
-                target=self.target,
-                direction="apply",
-                evidence=place,
-                check=lambda *_: None,
-                missing_objects="doubted",
-            )
-        except OrchestratorError as exc:
-            return (
-                PlannedAction(address=f"unknown ({exc.message.splitlines()[0]})", action="noop"),
-            )
-        plan.file.unlink(missing_ok=True)
-        changed = (
-            PlannedAction(address=f"output.{o}", action="update") for o in plan.journal.outputs
+        return left_undone(
+            self.services,
+            self.prepared,
+            self.inputs,
+            self.options,
+            target=self.target,
+            evidence=self.evidence,
         )
-        return (*plan.journal.changes, *changed)
 
 
 def _with_open_doubts(record: OperationRecord, plan: CheckedPlan) -> OperationRecord:

@@ -270,6 +270,38 @@ def plan_step(
         raise
 
 
+def left_undone(
+    services: Services,
+    prepared: PreparedStep,
+    inputs: StepInputs,
+    options: PlanOptions,
+    *,
+    target: str,
+    evidence: Path,
+) -> tuple[PlannedAction, ...]:
+    """
+    The actions that an untargeted plan would still take after a targeted apply; one that says why,
+    where no such plan can be made.
+    """
+    try:
+        plan = plan_step(
+            services,
+            prepared,
+            inputs,
+            replace(options, targets=()),
+            target=target,
+            direction="apply",
+            evidence=services.files.inside(evidence, "untargeted"),
+            check=lambda *_: None,
+            missing_objects="doubted",
+        )
+    except OrchestratorError as exc:
+        return (PlannedAction(address=f"unknown ({exc.message.splitlines()[0]})", action="noop"),)
+    plan.file.unlink(missing_ok=True)
+    changed = (PlannedAction(address=f"output.{o}", action="update") for o in plan.journal.outputs)
+    return (*plan.journal.changes, *changed)
+
+
 class EnginePlan(Struct, frozen=True):
     """
     A plan that the engine has made and nobody has judged yet; with ``waits`` see `CheckedPlan`.
