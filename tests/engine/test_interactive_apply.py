@@ -196,11 +196,25 @@ def test_an_engine_that_begins_unasked_and_hangs_is_recorded_meanwhile(things: A
     things.check_sound()
 
 
-@pytest.mark.parametrize("fault", ["dead-at-question", "asks-twice", "refuse", "dead-after-yes"])
+def test_an_engine_that_dies_at_its_question_has_changed_nothing(things: Applied) -> None:
+    """
+    Noticed before the marker it is as if it had not asked, and a plan is saved; noticed after it,
+    the call has ended with nothing begun.
+    """
+    things.arm("dead-at-question")
+    done = things.apply()
+    assert done.code == (0 if "plan-1" in things.calls else 10), done.said
+    assert len(things.objects) == (1 if done.code == 0 else 0)
+    (things.cloud / "dead-at-question").unlink()
+    assert things.apply().code == 0
+    things.check_sound()
+
+
+@pytest.mark.parametrize("fault", ["asks-twice", "refuse", "dead-after-yes"])
 def test_what_goes_wrong_at_the_answer_is_concluded_as_ever(things: Applied, fault: str) -> None:
     """
-    A death before it is certain to have changed nothing, one after it is not; a second question
-    gets no answer; a refusal is told once. The next apply goes on from there.
+    A death after it is not certain to have changed nothing; a second question gets no answer; a
+    refusal is told once. The next apply goes on from there.
     """
     things.arm(fault)
     done = things.apply()
