@@ -20,8 +20,9 @@ from orchestrator.errors import Invalid, Problem
 
 def render(backend_type: str, config: Mapping[str, Json], project_dir: Path) -> dict[str, Json]:
     """
-    The configuration of the backend block. Paths of a local backend become absolute: the engine
-    runs elsewhere. Invalid where a setting is missing without which the state has no address.
+    Return the configuration of the backend block. Paths of a local backend become absolute: the
+    engine runs elsewhere. Raises Invalid if a setting is missing without which the state has no
+    address.
     """
     location(backend_type, config, project_dir)
     rendered = dict(config)
@@ -34,7 +35,7 @@ def render(backend_type: str, config: Mapping[str, Json], project_dir: Path) -> 
 
 def location(backend_type: str, config: Mapping[str, Json], project_dir: Path) -> str:
     """
-    The address of the state, the same for every way to write the same place.
+    Return the address of the state, the same for every way to write the same place.
 
     >>> location("s3", {"bucket": "b", "key": "a/x.tfstate", "region": "eu-west-1"}, Path("/p"))
     's3://b/a/x.tfstate'
@@ -94,7 +95,7 @@ def _is_secret(name: str) -> bool:
 
 def _bare(url: str) -> str:
     """
-    A URL without user, password, and parameters whose names say that they are secret.
+    Return a URL without user, password, and parameters whose names say that they are secret.
     """
     parts = urlsplit(url)
     if not parts.netloc:
@@ -115,8 +116,8 @@ _PAIR = re.compile(r"(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S*))")
 
 def _database(conn_str: str) -> str:
     """
-    The database that a connection string names, in either of libpq's two forms. What it leaves out
-    comes from the environment, which is shown as an empty part.
+    Return the database that a connection string names, in either of libpq's two forms. What it
+    leaves out comes from the environment, which is shown as an empty part.
     """
     if conn_str.startswith(("postgres://", "postgresql://")):
         parts = urlsplit(conn_str)

@@ -284,7 +284,8 @@ def _why(exc: BaseException) -> str:
 
 def _last_line(output: IO[bytes]) -> str:
     """
-    The last line that is not empty, whole: of a part of one a secret might not be recognised.
+    Return the last line that is not empty, whole: of a part of one a secret might not be
+    recognised.
     """
     size = output.seek(0, os.SEEK_END)
     output.seek(max(0, size - _TAIL))

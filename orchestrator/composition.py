@@ -27,7 +27,7 @@ def open_store(
     project: ProjectContext, location: StoreLocation | None = None, tell: Tell = warn
 ) -> closing[WatchedStore]:
     """
-    The store at a location, else the project's own; ``tell`` is told why not to rely on it.
+    Return the store at a location, else the project's own; ``tell`` is told why not to rely on it.
     """
     from orchestrator.stores.project_store import project_store
 
@@ -47,7 +47,7 @@ def store_holder(project: ProjectContext, command: str) -> StoreHolder:
 
 def run_files(project: ProjectContext) -> RunFiles:
     """
-    The runs of this machine.
+    Return the runs of this machine.
     """
     from orchestrator.stores.runs import RunDirectory
 
@@ -94,8 +94,8 @@ def open_services(
     store_grace: float | None = None,
 ) -> Iterator[Services]:
     """
-    What a command works with that runs an engine and, with ``records``, writes some. Invalid where
-    the ``current_modules``, those of the project and not of a record, do not accept the engine.
+    What a command works with that runs an engine and, with ``records``, writes some. Raises Invalid
+    if the ``current_modules``, those of the project and not of a record, do not accept the engine.
     """
     from orchestrator.app.event_relay import RedactingSink
     from orchestrator.app.services import Services

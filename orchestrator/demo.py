@@ -79,8 +79,9 @@ def tell(narrator: Narrator, *, directory: Path | None, engine: str | None) -> N
     Tell the story in ``directory``, which must be empty or not there yet; None: a temporary one,
     removed at the end.
 
-    Whatever happens, what was made is destroyed before this returns or raises. Refused where the
-    story does not go as told, or something could not be taken down; Stopped after a signal.
+    Whatever happens, what was made is destroyed before this returns or raises. Raises Refused if
+    the story does not go as told, or something could not be taken down; raises Stopped after a
+    signal.
     """
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise Usage(f"{directory} is not empty", hint="the demo wants a directory of its own")
@@ -249,7 +250,7 @@ class Stage:
 
     def expect(self, fact: str, *, holds: bool) -> None:
         """
-        Tell a fact; Refused where it does not hold.
+        Tell a fact; raises Refused if it does not hold.
         """
         if not holds:
             raise Refused("expectation", f"the demo did not go as told; this is not so: {fact}")
@@ -265,7 +266,7 @@ class Stage:
 
     def outputs(self, step: str) -> dict[str, Any]:
         """
-        The outputs of a step as ``status --json`` tells them.
+        Return the outputs of a step as ``status --json`` tells them.
         """
         outputs: dict[str, Any] = self._rows().get(step, {}).get("outputs", {})
         return outputs
@@ -281,7 +282,7 @@ class Stage:
 
     def fetch(self, url: str) -> Any:
         """
-        The JSON that ``url`` answers with, asked without any proxy; None where nobody answers.
+        Return the JSON that ``url`` answers with, asked without any proxy; None if nobody answers.
         """
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
@@ -292,7 +293,7 @@ class Stage:
 
     def survivors(self) -> list[psutil.Process]:
         """
-        The processes whose command line names this project: its server.
+        Return the processes whose command line names this project: its server.
         """
         processes = []
         for process in psutil.process_iter():
@@ -328,7 +329,7 @@ class Stage:
 
     def _is_clear(self) -> bool:
         """
-        Whether the records say of every step that nothing is there, or that it never ran.
+        Return whether the records say of every step that nothing is there, or that it never ran.
         """
         try:
             rows = self._rows().values()

@@ -17,7 +17,7 @@ PRECEDENCE = (1, 23, 21, 130, 143, 11, 10, 13, 12, 20, 22, 6, 5, 4, 3, 2, 0)
 
 def worst(codes: Iterable[int]) -> int:
     """
-    The exit code that stands for all of ``codes``; 0 for none.
+    Return the exit code that stands for all of ``codes``; 0 for none.
 
     >>> worst([0, 2, 10])
     10
@@ -116,7 +116,7 @@ class Problem(Struct, frozen=True):
 
     def shown_from(self, directory: str) -> Problem:
         """
-        The same with its place as it is seen from a directory above.
+        Return the same with its place as it is seen from a directory above.
         """
         above = f"{directory}/"
         if self.at is None or not self.at.file.startswith(above):
@@ -263,7 +263,7 @@ class Busy(OrchestratorError):
 
 class StateLocked(Busy):
     """
-    Somebody else holds the lock of the provider state; ``lock_id`` is None where nobody tells it.
+    Somebody else holds the lock of the provider state; ``lock_id`` is None if nobody tells it.
     """
 
     exit_code, code = 20, "busy"

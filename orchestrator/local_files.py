@@ -22,9 +22,10 @@ MAX_BYTES = 16 * 1024 * 1024
 
 def read_regular(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
     """
-    The content of a regular file of at most ``limit`` bytes; OSError for anything else.
+    Return the content of a regular file of at most ``limit`` bytes; raises OSError for anything
+    else.
 
-    ValueError where the name cannot be that of a file (it holds a NUL character).
+    Raises ValueError if the name cannot be that of a file (it holds a NUL character).
     """
     # Without O_NONBLOCK the open itself would wait for a FIFO's writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -40,7 +41,7 @@ def read_regular(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
 
 def check_regular(path: Path) -> None:
     """
-    OSError where something else than a regular file stands in the place of one.
+    Raise OSError if something else than a regular file stands in the place of one.
     """
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
@@ -48,8 +49,8 @@ def check_regular(path: Path) -> None:
 
 def write_file(path: Path, text: str, *, append: bool = False) -> None:
     """
-    Write a file that a person named, also a device or a FIFO that somebody reads; OSError for a
-    FIFO that nobody does: opening it would wait for ever.
+    Write a file that a person named, also a device or a FIFO that somebody reads; raises OSError
+    for a FIFO that nobody does: opening it would wait for ever.
     """
     how = os.O_APPEND if append else os.O_TRUNC
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | how
@@ -73,7 +74,7 @@ def keep_private(own: Path, tell: Callable[[str], None]) -> None:
     Close the tool's own directory and what lies in it to other users; ``tell`` is told what was
     open. A directory that is not there is made private by who makes it.
 
-    Invalid where it is a symbolic link or no directory, holds a symbolic link, or belongs to
+    Raises Invalid if it is a symbolic link or no directory, holds a symbolic link, or belongs to
     another user than us or the owner of the project.
     """
     try:

@@ -70,7 +70,7 @@ class Settings(Struct, frozen=True):
     """
     The settings of a project. Paths are absolute, times in seconds.
 
-    ``engine`` is what ``--engine`` takes. ``file`` is None where there is no settings file.
+    ``engine`` is what ``--engine`` takes. ``file`` is None if there is no settings file.
     """
 
     project_dir: Path
@@ -91,11 +91,11 @@ class Settings(Struct, frozen=True):
 
 def read_settings(start: Path, environ: Mapping[str, str] | None = None) -> Settings:
     """
-    The settings that hold in directory ``start``: from the nearest ``orchestrator.yaml`` upwards,
-    as far as the trust file that ``environ`` names allows them.
+    Return the settings that hold in directory ``start``: from the nearest ``orchestrator.yaml``
+    upwards, as far as the trust file that ``environ`` names allows them.
 
     Without one the project begins at the nearest directory that holds ``blueprints/``, else at
-    ``start``. Invalid with every problem of the file, or where ``start`` is no directory.
+    ``start``. Raises Invalid with every problem of the file, or where ``start`` is no directory.
     """
     here = Path(os.path.realpath(start))
     if not is_text(str(here)):
@@ -258,7 +258,7 @@ class ProjectContext(Struct, frozen=True):
 
     def limits(self, operations: StoreLocation, store_grace: float | None) -> Limits:
         """
-        The times of a run whose operation store is at this location, by the settings;
+        Return the times of a run whose operation store is at this location, by the settings;
         ``store_grace`` is what the command line says, if anything.
         """
         from orchestrator.app.services import Limits  # here: reading commands must not wait for it
@@ -281,8 +281,8 @@ class ProjectContext(Struct, frozen=True):
 
     def seen_stores(self) -> dict[str, frozenset[tuple[str, str]]]:
         """
-        The operation stores that this machine has used, by URL: the blueprints and environments
-        whose entries it saw there.
+        Return the operation stores that this machine has used, by URL: the blueprints and
+        environments whose entries it saw there.
         """
         stores = {}
         for file in sorted((self.own_dir / "seen").glob("*.json")):
@@ -310,7 +310,7 @@ class BlueprintSelection(Struct, frozen=True):
 
 def project_context(directory: Path) -> ProjectContext:
     """
-    The project that a directory belongs to; Invalid where its settings are wrong.
+    Return the project that a directory belongs to; raises Invalid if its settings are wrong.
     """
     return ProjectContext(
         directory=directory, settings=read_settings(directory, os.environ), environ=os.environ

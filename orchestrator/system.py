@@ -104,7 +104,8 @@ def _ci(environ: Mapping[str, str]) -> str | None:
 
 def source(root: Path, blueprint_path: str) -> Source:
     """
-    The git revision of the project and whether it has uncommitted changes; none outside of git.
+    Return the git revision of the project and whether it has uncommitted changes; none outside of
+    git.
     """
     revision = _git(root, "rev-parse", "HEAD")
     dirty = bool(revision and _git(root, "status", "--porcelain", "--untracked-files=no"))

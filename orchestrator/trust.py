@@ -33,8 +33,8 @@ _FILE_URL = re.compile(r"(?:sqlite:(?://)?)?(?P<path>(?![a-z][a-z0-9+.-]+:).+)",
 
 class Trust(Struct, frozen=True):
     """
-    What the files of a project may do. ``stores`` and ``module_roots`` are None where nothing is
-    said of them; ``file`` names the file for messages.
+    What the files of a project may do. ``stores`` and ``module_roots`` are None if nothing is said
+    of them; ``file`` names the file for messages.
     """
 
     file: str = ""
@@ -59,7 +59,7 @@ class Trust(Struct, frozen=True):
 
     def allows_store(self, url: str | None, root: Path) -> bool:
         """
-        Whether the store is listed, below a listed one, or in the project.
+        Return whether the store is listed, below a listed one, or in the project.
         """
         if self.stores is None or url is None or url == "memory:":
             return True
@@ -88,8 +88,8 @@ def read_trust(environ: Mapping[str, str], root: Path) -> Trust:
     """
     What the file in ``ORCHESTRATOR_TRUST`` says; without that variable everything is allowed.
 
-    Invalid with every problem of the file, also where it is not there or lies in the project in
-    ``root``: what is forbidden is never allowed by mistake.
+    Raises Invalid with every problem of the file, also where it is not there or lies in the project
+    in ``root``: what is forbidden is never allowed by mistake.
     """
     name = environ.get(VARIABLE)
     if name is None:

@@ -70,7 +70,8 @@ def _why_skip(status: Status | None) -> str | None:
 
 def check_hooks_settled(runner: StepRunner, names: Sequence[str]) -> None:
     """
-    Busy where a root of an action is interrupted and its step with it: they are settled together.
+    Raise Busy if a root of an action is interrupted and its step with it: they are settled
+    together.
     """
     unsettled = [
         name
@@ -114,7 +115,8 @@ def before_destroy_failures(
     request: DestroyRequest, runner: StepRunner, steps: Iterable[str]
 ) -> dict[str, OrchestratorError]:
     """
-    The errors of ``before_destroy`` hooks that are known before the first of them runs, by step.
+    Return the errors of ``before_destroy`` hooks that are known before the first of them runs, by
+    step.
     """
     failures: dict[str, OrchestratorError] = {}
     for name in steps:
@@ -155,7 +157,7 @@ def note_before_destroy(request: DestroyRequest, runner: StepRunner, steps: Iter
 
 def run_before_destroy(request: DestroyRequest, runner: StepRunner, name: str) -> StepResult | None:
     """
-    Run the ``before_destroy`` hook of a step whose destroy is approved; None where none is due.
+    Run the ``before_destroy`` hook of a step whose destroy is approved; None if none is due.
     """
     action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
     if action is None or record is None:
@@ -173,8 +175,8 @@ def run_before_destroy(request: DestroyRequest, runner: StepRunner, name: str) -
 
 def _due_hook(request: DestroyRequest, runner: StepRunner, name: str) -> HookRun | None:
     """
-    The hook that a destroy of the step begins with; Refused where it is not known what was done
-    before.
+    Return the hook that a destroy of the step begins with; raises Refused if it is not known what
+    was done before.
     """
     action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
     if action is None or record is None or not _is_due(request, record):
@@ -186,7 +188,7 @@ def _due_hook(request: DestroyRequest, runner: StepRunner, name: str) -> HookRun
 
 def check_before_destroy_known(deployment: Deployment, record: OperationRecord, name: str) -> None:
     """
-    Refused where the last run of the hook was cut short.
+    Raise Refused if the last run of the hook was cut short.
     """
     options = ("--step", name, "--repeat-before-destroy", "WHY")
     again = command_line(deployment, "destroy", *options)

@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 def relay(session: Session, step: str, marker: OperationRecord) -> Callable[[Message], None]:
     """
-    An observer for the mutating call of a marker: shows each message, and tells the heartbeat what
-    is under way and what is done.
+    Return an observer for the mutating call of a marker: shows each message, and tells the
+    heartbeat what is under way and what is done.
     """
     services, target = session.services, str(marker.target.target)
 

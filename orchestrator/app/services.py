@@ -94,7 +94,7 @@ class Services(Struct, frozen=True):
 
     def stamp(self) -> EntryStamp:
         """
-        A stamp for an entry written now.
+        Return a stamp for an entry written now.
         """
         return EntryStamp(at=self.clock.now(), entry_id=self.ids.entry_id(), actor=self.actor)
 

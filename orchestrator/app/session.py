@@ -111,8 +111,8 @@ class Session:
 
     def rerun_inputs(self) -> str:
         """
-        The file with the blueprint's inputs as a later run can be given them, relative to the run's
-        directory. It is written once, whatever the number of steps and attempts.
+        Return the file with the blueprint's inputs as a later run can be given them, relative to
+        the run's directory. It is written once, whatever the number of steps and attempts.
         """
         with self._lock:
             return self._rerun_inputs.write("steps/rerun-inputs.yml")
@@ -134,7 +134,8 @@ class Session:
 
     def result(self, step: str) -> StepRun:
         """
-        The row of a step of this run. A step that has none yet, or the module of a hook, gets one.
+        Return the row of a step of this run. A step that has none yet, or the module of a hook,
+        gets one.
         """
         with self._lock:
             row = next((item for item in self.run.steps if item.step == step), None)
@@ -197,7 +198,7 @@ class Session:
     def publish(self) -> None:
         """
         Make the run record durable in the store as it is now: should this machine be lost, the run
-        can be repeated from another. StoreUnavailable where it cannot be written.
+        can be repeated from another. Raises StoreUnavailable if it cannot be written.
         """
         with self._lock:
             run = redacted(self.run, self.services.masker)
@@ -311,7 +312,7 @@ class Session:
 
     def check_claim(self) -> None:
         """
-        Fenced where another run has taken the claim over: nothing more may be mutated here.
+        Raise Fenced if another run has taken the claim over: nothing more may be mutated here.
         """
         claim = self._claim
         current = self.services.store.claim(claim.blueprint, claim.environment)
@@ -325,7 +326,7 @@ class Session:
 
     def runs_beside(self) -> frozenset[str]:
         """
-        The other runs that hold the claim, too.
+        Return the other runs that hold the claim, too.
         """
         claim = self.services.store.claim(self._claim.blueprint, self._claim.environment)
         return frozenset(item.run_id for item in (claim.holders if claim else ())) - {self.run_id}
@@ -473,7 +474,7 @@ def open_session(
     lineage: Lineage | None = None,
 ) -> Session:
     """
-    A session with its run record written; it holds nothing yet.
+    Return a session with its run record written; it holds nothing yet.
     """
     now = services.clock.now()
     info = services.engine.info

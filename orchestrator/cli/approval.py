@@ -48,7 +48,7 @@ class TerminalApprover:
 
     def approve(self, command: str, step: str, plan: PlanReady) -> bool:
         """
-        Whether the person answered yes. A signal while we ask means no.
+        Return whether the person answered yes. A signal while we ask means no.
         """
         what = planned(plan.actions) if plan.actions else "only outputs change"
         return self._ask(f"{command} {self._where}, {step}: {what}")

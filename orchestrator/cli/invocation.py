@@ -34,7 +34,7 @@ class Invocation(Struct, frozen=True):
 
     def project(self) -> ProjectContext:
         """
-        The project that the tool was called in.
+        Return the project that the tool was called in.
         """
         from orchestrator.local_files import keep_private
         from orchestrator.project import project_context
@@ -46,7 +46,7 @@ class Invocation(Struct, frozen=True):
 
     def absolute(self) -> Path:
         """
-        The directory that the tool works in. Invalid where the current one is gone.
+        Return the directory that the tool works in. Raises Invalid if the current one is gone.
         """
         try:
             return self.directory.absolute()
@@ -58,7 +58,7 @@ class Invocation(Struct, frozen=True):
 
     def view(self, *, json: bool, verbose: bool) -> HumanView | JsonLinesView:
         """
-        The view of a running command's events: stdout, for people or as JSON lines.
+        Return the view of a running command's events: stdout, for people or as JSON lines.
         """
         from orchestrator.views.human import HumanView
         from orchestrator.views.jsonl import JsonLinesView
@@ -77,7 +77,7 @@ class Invocation(Struct, frozen=True):
 
     def logged(self, shown: Sink) -> Sink:
         """
-        The sink, with its events in the log of the tool where one is wanted.
+        Return the sink, with its events in the log of the tool where one is wanted.
         """
         if self.log_level == "off":
             return shown
@@ -107,7 +107,7 @@ def paper(stream: TextIO, *, verbose: bool = False) -> Paper:
 
 def _called_in() -> str:
     """
-    The directory of ``-C`` as the current command has it; "" where it has none.
+    Return the directory of ``-C`` as the current command has it; "" where it has none.
     """
     context = click.get_current_context(silent=True)
     directory = context.find_root().params.get("directory") if context is not None else None
@@ -122,7 +122,7 @@ def _called_in() -> str:
 
 def is_interactive() -> bool:
     """
-    Whether a person can be asked: both ends are a terminal and it is no automation.
+    Return whether a person can be asked: both ends are a terminal and it is no automation.
     """
     if os.environ.get("CI") or os.environ.get("TF_IN_AUTOMATION"):
         return False

@@ -82,7 +82,7 @@ COMMANDS = {
 
 def command_named(name: str) -> click.Command:
     """
-    The Click command of this name; its module is imported now.
+    Return the Click command of this name; its module is imported now.
     """
     module = importlib.import_module(f"orchestrator.cli.{COMMANDS[name]}")
     command: click.Command = getattr(module, f"{name}_command")
@@ -157,7 +157,7 @@ def cli(ctx: click.Context, directory: Path, log_level: str) -> None:
 @click.pass_context
 def _ended(ctx: click.Context, /, code: int | None, **_: object) -> tuple[int, bool]:
     """
-    The exit code of the command, and whether what it did is recorded as a run.
+    Yield the exit code of the command, and whether what it did is recorded as a run.
     """
     return code or 0, MAKES_RUN in ctx.meta
 
@@ -213,8 +213,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check_text(words: Sequence[str]) -> None:
     """
-    Invalid where an argument or an option from the environment is not UTF-8 text: records and JSON
-    hold nothing else.
+    Raise Invalid if an argument or an option from the environment is not UTF-8 text: records and
+    JSON hold nothing else.
     """
     options = ((f"the variable {n}", v) for n, v in os.environ.items() if n.startswith(_OPTIONS))
     arguments = ((f"the argument {shown_text(word)!r}", word) for word in words)
@@ -226,8 +226,8 @@ def _check_text(words: Sequence[str]) -> None:
 
 def _report_lost_output(lost: OSError, *, recorded: bool) -> int:
     """
-    Report that the result could not be written, and return the exit code. It is 0 where the reader
-    has left with what it wanted, as `| head` does, and where the result is ``recorded``.
+    Report that the result could not be written, and return the exit code. It is 0 if the reader has
+    left with what it wanted, as `| head` does, and where the result is ``recorded``.
     """
     if isinstance(lost, BrokenPipeError):
         return 0
@@ -261,7 +261,7 @@ def _explain(exc: OrchestratorError, words: Sequence[str] = ()) -> None:
 
 def _paper(words: Sequence[str]) -> Paper:
     """
-    The paper for stderr, as the arguments of the program have it.
+    Return the paper for stderr, as the arguments of the program have it.
     """
     from orchestrator.cli.invocation import paper
 

@@ -46,7 +46,7 @@ NON_EMPTY = _NonEmptyText()
 
 def because(name: str, text: str, *, to: str | None = None) -> Callable[[Function], Function]:
     """
-    An option that takes the reason for what it allows; ``to`` is its parameter.
+    Return an option that takes the reason for what it allows; ``to`` is its parameter.
     """
     names = (name,) if to is None else (name, to)
     return click.option(
@@ -343,7 +343,7 @@ rerun = _stack(
 
 def affected_options(function: Function) -> Function:
     """
-    The options that name a change.
+    Return the options that name a change.
     """
     for option in (
         click.option(
@@ -372,7 +372,7 @@ def affected(
     affected_by: tuple[Path, ...],
 ) -> Mapping[str, tuple[str, ...]] | None:
     """
-    The steps that are touched, with the reasons; None where no change was named.
+    Return the steps that are touched, with the reasons; None if no change was named.
     """
     from orchestrator.errors import Usage
     from orchestrator.loading.affected_steps import affected_steps, changes_of, changes_since

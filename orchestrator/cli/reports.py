@@ -35,7 +35,7 @@ GITLAB_REPORT = "gl-terraform-report.json"
 
 def report_options(function: Function) -> Function:
     """
-    The options that name files for reports.
+    Return the options that name files for reports.
     """
     kind = click.Path(path_type=Path, dir_okay=False)
     for name, text in (
@@ -64,7 +64,7 @@ class Reports(Struct, frozen=True):
         cls, values: Mapping[str, Path | None], project: ProjectContext, blueprint: str
     ) -> Reports:
         """
-        The reports that the options ask for.
+        Return the reports that the options ask for.
         """
         files = {
             name: project.directory / path for name, path in values.items() if path is not None
@@ -136,7 +136,8 @@ class Reports(Struct, frozen=True):
 
 def repository_prefix(root: Path, environ: Mapping[str, str]) -> str:
     """
-    The path of the project within the repository of a CI job; reports put it before their files.
+    Return the path of the project within the repository of a CI job; reports put it before their
+    files.
     """
     workspace = environ.get("GITHUB_WORKSPACE") or environ.get("CI_PROJECT_DIR")
     if not workspace:

@@ -49,7 +49,7 @@ def earlier_deployment(
     call: RunCall, run_id: str | None, steps: Sequence[str]
 ) -> tuple[PriorRun, Deployment, str]:
     """
-    An earlier run, what it meant to do, and a warning about how that was read.
+    Return an earlier run, what it meant to do, and a warning about how that was read.
     """
     from orchestrator import composition
     from orchestrator.loading.reruns import find_prior_run, repeated_deployment, summary_if_readable

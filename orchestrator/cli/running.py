@@ -74,7 +74,7 @@ def run_command(function: Callable[Concatenate[RunCall, ...], int]) -> Callable[
 
 def _take_call(invocation: Invocation, values: dict[str, Any]) -> RunCall:
     """
-    The shared options, taken out of the values that Click parsed.
+    Return the shared options, taken out of the values that Click parsed.
     """
     from orchestrator.app.run.request import RunOptions
     from orchestrator.app.schedule import OnFailure
@@ -117,8 +117,9 @@ def _take(kind: type[Value], values: dict[str, Any]) -> Value:
 
 def _target_options(project: ProjectContext, text: str) -> dict[str, Any]:
     """
-    Translate a target into the options for blueprint, environment and step; Usage where it is none.
-    A blueprint that is not under ``blueprints/`` is looked for where its record says that it was.
+    Translate a target into the options for blueprint, environment and step; raises Usage if it is
+    none. A blueprint that is not under ``blueprints/`` is looked for where its record says that it
+    was.
     """
     from orchestrator import composition
     from orchestrator.domain.target import Target
@@ -185,7 +186,8 @@ def recorded_summary(
     project: ProjectContext, blueprint: str, environment: str | None
 ) -> BlueprintSummary:
     """
-    The blueprint in an environment as reading commands need it, also where only records are left.
+    Return the blueprint in an environment as reading commands need it, also where only records are
+    left.
     """
     from orchestrator.loading.summary import load_summary
     from orchestrator.project import BlueprintSelection
@@ -206,8 +208,8 @@ def recorded_summary(
 
 def load(call: RunCall, need: InputPolicy, *, whole: bool = False) -> Deployment:
     """
-    The blueprint, or with ``--orphaned`` the steps that left it, ``whole`` or as far as a destroy
-    needs them.
+    Return the blueprint, or with ``--orphaned`` the steps that left it, ``whole`` or as far as a
+    destroy needs them.
     """
     from orchestrator import composition
     from orchestrator.loading.deployment import load_deployment
@@ -370,8 +372,8 @@ class StopSignals:
 
 def with_approval(call: RunCall, file: Path | None, approve_only: tuple[str, ...]) -> RunCall:
     """
-    The call with what was approved in a file, which says what it is about. Usage where options
-    contradict that; Invalid where the file is no approval.
+    Return the call with what was approved in a file, which says what it is about. Raises Usage if
+    options contradict that; raises Invalid if the file is no approval.
     """
     from orchestrator.errors import Usage
 
@@ -396,7 +398,7 @@ def with_approval(call: RunCall, file: Path | None, approve_only: tuple[str, ...
 
 def write_approval(path: Path, approval: Approval) -> None:
     """
-    Write an approval. Usage where that is not possible.
+    Write an approval. Raises Usage if that is not possible.
     """
     from orchestrator.errors import Usage
     from orchestrator.local_files import write_file

@@ -57,8 +57,8 @@ def _open(
 
 def _only_store(project: ProjectContext) -> StoreLocation:
     """
-    The one store that the project's blueprints lead to, the file on this machine only where there
-    is one. Usage error where there are several.
+    Return the one store that the project's blueprints lead to, the file on this machine only where
+    there is one. Raises Usage if there are several.
     """
     from orchestrator.errors import Usage
     from orchestrator.loading.summary import store_locations

@@ -130,7 +130,7 @@ _MARKS: Mapping[str, _Marks] = {
 
 def folds() -> bool:
     """
-    Whether somebody reads the groups of a log.
+    Return whether somebody reads the groups of a log.
     """
     return _marks() is not None
 

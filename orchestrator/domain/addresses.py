@@ -23,7 +23,7 @@ _DATA_SOURCE = re.compile(rf"(?:module\.{_NAME}(?:{_KEY})?\.)*data\.")
 class Address(Struct, frozen=True):
     """
     ``resource`` is the address without the instance's own key; ``key`` what ``each.key`` or
-    ``count.index`` is in it, as text, None where the resource has but one instance.
+    ``count.index`` is in it, as text, None if the resource has but one instance.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Address(Struct, frozen=True):
 
 def parse_address(text: str) -> Address:
     """
-    The address in ``text``. A text in no known form is its own resource.
+    Return the address in ``text``. A text in no known form is its own resource.
 
     >>> parse_address('module.a["x.y"].aws_instance.this["k[1]"]')
     Address(text=..., resource='module.a["x.y"].aws_instance.this', type='aws_instance', key='k[1]')
@@ -58,7 +58,7 @@ def parse_address(text: str) -> Address:
 
 def without_keys(address: str) -> str:
     """
-    The address of the resource in a module's text: without the keys of instances and calls.
+    Return the address of the resource in a module's text: without the keys of instances and calls.
 
     >>> without_keys('module.a["x.y"].aws_instance.this[0]')
     'module.a.aws_instance.this'
@@ -68,7 +68,7 @@ def without_keys(address: str) -> str:
 
 def meant_by(pattern: str, address: str) -> bool:
     """
-    Whether a pattern matches an object's type, resource or address. Only ``*`` and ``?`` are
+    Return whether a pattern matches an object's type, resource or address. Only ``*`` and ``?`` are
     special: brackets are parts of addresses.
 
     >>> meant_by("aws_s3_*", 'module.a["x"].aws_s3_bucket.logs[0]'), meant_by("logs", "a.logs")
@@ -80,14 +80,14 @@ def meant_by(pattern: str, address: str) -> bool:
 
 def is_like(pattern: str, text: str) -> bool:
     """
-    Whether a text matches a pattern in which only ``*`` and ``?`` are special.
+    Return whether a text matches a pattern in which only ``*`` and ``?`` are special.
     """
     return fnmatchcase(text, pattern.replace("[", "[[]"))
 
 
 def is_data_source(address: str) -> bool:
     """
-    Whether the address names a data source.
+    Return whether the address names a data source.
 
     >>> is_data_source('module.net["a"].data.aws_vpc.this'), is_data_source("aws_vpc.data")
     (True, False)
@@ -97,7 +97,7 @@ def is_data_source(address: str) -> bool:
 
 def instance_keys(address: str) -> list[str]:
     """
-    The keys in an address, those of its modules first.
+    Return the keys in an address, those of its modules first.
 
     >>> instance_keys('module.a["x.y"].aws_instance.this[2]')
     ['x.y', '2']

@@ -98,16 +98,16 @@ class ModuleCall(Struct, frozen=True):
 
     def place(self, at: str) -> str:
         """
-        A place that the composed root names, as one in the project.
+        Return a place that the composed root names, as one in the project.
         """
         inside = posixpath.relpath(at, self.source)
         return posixpath.normpath(posixpath.join(self.module, inside))
 
     def output_reference(self, reference: Reference, *, typed: bool) -> str:
         """
-        The expression for one of its outputs. A sensitive mark does not travel, nor, unless it is
-        for a ``typed`` variable, the type of a collection: planned alone, the step that reads it
-        would see none of it, and either is a change to an engine.
+        Return the expression for one of its outputs. A sensitive mark does not travel, nor, unless
+        it is for a ``typed`` variable, the type of a collection: planned alone, the step that reads
+        it would see none of it, and either is a change to an engine.
         """
         output = reference.names[1]
         value = f"module.{self.name}.{output}"
@@ -135,8 +135,8 @@ class ComposedRoot(Struct, frozen=True):
         cls, calls: Iterable[ModuleCall], states: Mapping[str, Mapping[str, Json]]
     ) -> ComposedRoot:
         """
-        The root of these calls; ``states`` are the provider states of their steps, whose outputs
-        the modules may no longer declare.
+        Return the root of these calls; ``states`` are the provider states of their steps, whose
+        outputs the modules may no longer declare.
         """
         by_step = {call.step: call for call in calls}
         named = [
@@ -162,7 +162,7 @@ class ComposedRoot(Struct, frozen=True):
 
     def configuration(self) -> tuple[dict[str, Json], dict[str, Json]]:
         """
-        The root's configuration in Terraform's JSON syntax, and the values of its variables.
+        Return the root's configuration in Terraform's JSON syntax, and the values of its variables.
         """
         values: dict[str, Json] = {}
 
@@ -210,8 +210,8 @@ class ComposedRoot(Struct, frozen=True):
 
     def state(self, states: Mapping[str, Mapping[str, Json]], engine_version: str) -> bytes:
         """
-        One provider state of all steps, their objects, dependencies and provider configurations
-        below their module calls.
+        Return one provider state of all steps, their objects, dependencies and provider
+        configurations below their module calls.
         """
         resources = [
             self._merged_resource(call, resource)
@@ -236,7 +236,7 @@ class ComposedRoot(Struct, frozen=True):
 
     def _merged_resource(self, call: ModuleCall, resource: Mapping[str, Json]) -> dict[str, Json]:
         """
-        A resource of the step's state as the merged state holds it.
+        Return a resource of the step's state as the merged state holds it.
         """
         inner = resource.get("module")
         merged = {**resource, "module": call.prefix + inner if inner else call.prefix.rstrip(".")}
@@ -255,8 +255,8 @@ class ComposedRoot(Struct, frozen=True):
 
     def _configuration(self, call: ModuleCall, reference: str) -> str:
         """
-        The provider configuration of an object: one that the module makes goes with it, one that
-        it is passed is the root's; so is the default one, which nobody configures.
+        Return the provider configuration of an object: one that the module makes goes with it, one
+        that it is passed is the root's; so is the default one, which nobody configures.
         """
         if reference.startswith("module."):
             return call.prefix + reference
@@ -374,8 +374,8 @@ class ComposedRoot(Struct, frozen=True):
 
     def diagnostic(self, diagnostic: Diagnostic) -> tuple[str | None, Diagnostic]:
         """
-        The step that a diagnostic concerns, by its address or the file that it names, and the
-        diagnostic as of the step's own root.
+        Return the step that a diagnostic concerns, by its address or the file that it names, and
+        the diagnostic as of the step's own root.
         """
         step, address = self.locate(diagnostic.address or "")
         first, inside, _ = (diagnostic.at or "").removeprefix("./").partition("/")
@@ -389,7 +389,7 @@ class ComposedRoot(Struct, frozen=True):
 
     def locate(self, address: str) -> tuple[str | None, str]:
         """
-        The step of an address of the composed root, and the address in the step's own root.
+        Return the step of an address of the composed root, and the address in the step's own root.
         """
         kind, _, rest = address.partition(".")
         name, _, own = rest.partition(".")
@@ -399,8 +399,8 @@ class ComposedRoot(Struct, frozen=True):
 
 def _warns_of_call(diagnostic: Diagnostic) -> bool:
     """
-    Whether a warning is only about a module being called: it names a file of the composed root, or
-    is of a kind that no root is warned of.
+    Return whether a warning is only about a module being called: it names a file of the composed
+    root, or is of a kind that no root is warned of.
     """
     of_root = diagnostic.at is not None and "/" not in diagnostic.at.removeprefix("./")
     return diagnostic.severity == "warning" and (of_root or diagnostic.summary in _OF_A_CHILD)
@@ -408,8 +408,8 @@ def _warns_of_call(diagnostic: Diagnostic) -> bool:
 
 def _as_in_json(value: str, kind: Json, depth: int = 0) -> str:
     """
-    The expression for a value of this type, as the state notes it, with the type that its JSON text
-    has: lists and objects are all that is in one.
+    Return the expression for a value of this type, as the state notes it, with the type that its
+    JSON text has: lists and objects are all that is in one.
     """
     key, item = f"k{depth}", f"v{depth}"
     match kind:
@@ -445,7 +445,7 @@ def _has_collection(kinds: Sequence[Json]) -> bool:
 
 def call_names(steps: Sequence[str]) -> dict[str, str]:
     """
-    A name for the module call of each step: an identifier, also for ``web["eu"]``.
+    Return a name for the module call of each step: an identifier, also for ``web["eu"]``.
     """
     return {step: f"s{number}_{_identifier(step)}" for number, step in enumerate(steps)}
 
@@ -456,14 +456,14 @@ def _identifier(step: str) -> str:
 
 def _is_source(full: str, source: str) -> bool:
     """
-    Whether a source, which may leave out the registry's host, is this full one.
+    Return whether a source, which may leave out the registry's host, is this full one.
     """
     return f"/{full}".endswith(f"/{source}")
 
 
 def _with_variables(value: Json, names: Mapping[str, str]) -> Json:
     """
-    A block with its references to variables renamed.
+    Return a block with its references to variables renamed.
     """
     match value:
         case str():
@@ -480,7 +480,7 @@ def _with_variables(value: Json, names: Mapping[str, str]) -> Json:
 
 def _within(regions: Mapping[str, str], prefix: str) -> dict[str, str]:
     """
-    The regions of the provider configurations within a module, as its own plan names them.
+    Return the regions of the provider configurations within a module, as its own plan names them.
     """
     inside = prefix.rstrip(".") + ":"
     return {

@@ -23,8 +23,8 @@ from orchestrator.domain.values import replace
 
 def applied_graph(graph: Graph, records: Mapping[str, OperationRecord | None]) -> Graph:
     """
-    The graph of a blueprint with what each step that is alive needed when it was applied: that
-    holds until the next apply. The blueprint alone where both together would be a cycle.
+    Return the graph of a blueprint with what each step that is alive needed when it was applied:
+    that holds until the next apply. The blueprint alone where both together would be a cycle.
     """
     needs = {step: set(graph.needs(step)) for step in graph.order}
     for step, upstreams in needs.items():
@@ -62,7 +62,7 @@ def teardown(
     skip_before_destroy: bool = False,
 ) -> Teardown:
     """
-    The teardown of the selected steps, as their records are now.
+    Return the teardown of the selected steps, as their records are now.
 
     What is to do something before it is destroyed is taken down by itself while its parent is
     there: that work needs it alive. With ``skip_before_destroy`` it goes along all the same.
@@ -85,7 +85,7 @@ def retained_steps(
     deployment: Deployment, records: Records, selected: Collection[str]
 ) -> dict[str, str]:
     """
-    The selected steps that are not destroyed because something is retained, and why.
+    Return the selected steps that are not destroyed because something is retained, and why.
     """
     reasons: dict[str, str] = {}
     for name, step in deployment.steps.items():
@@ -103,7 +103,7 @@ def retained_steps(
 
 def owners(deployment: Deployment, records: Records) -> dict[str, str]:
     """
-    The parent of each step that was made inside one: blueprint and record must agree.
+    Return the parent of each step that was made inside one: blueprint and record must agree.
 
     A step that is only declared to be owned, and was not applied so, is taken down by itself: it
     may outlive the parent.
@@ -121,7 +121,8 @@ def removed_with_parent(
     graph: Graph, parents: Mapping[str, str], todo: Collection[str], gone: Collection[str]
 ) -> dict[str, str]:
     """
-    The steps of ``todo`` that go with their parent, which is in ``todo`` too or gone already.
+    Return the steps of ``todo`` that go with their parent, which is in ``todo`` too or gone
+    already.
 
     Where that would make steps wait for each other, such as for something that needs the parent and
     that the child needs, the child is taken down by itself, first.
@@ -144,7 +145,7 @@ def removed_with_parent(
 
 def ancestors(follows: Mapping[str, str], step: str) -> list[str]:
     """
-    The steps with which ``step`` goes, the nearest first.
+    Return the steps with which ``step`` goes, the nearest first.
     """
     names: list[str] = []
     while step in follows:
@@ -155,8 +156,8 @@ def ancestors(follows: Mapping[str, str], step: str) -> list[str]:
 
 def destroy_graph(graph: Graph, follows: Mapping[str, str], todo: Collection[str]) -> Graph:
     """
-    The graph for taking down: each step needs its dependents to be gone, but for those that go
-    with it, and what goes with a parent needs that parent to be gone.
+    Return the graph for taking down: each step needs its dependents to be gone, but for those that
+    go with it, and what goes with a parent needs that parent to be gone.
     """
     wanted = set(todo)
     needs: dict[str, set[str]] = {}
@@ -176,7 +177,7 @@ def destroy_graph(graph: Graph, follows: Mapping[str, str], todo: Collection[str
 
 def with_children(deployment: Deployment, selected: Sequence[str]) -> tuple[str, ...]:
     """
-    The selected steps and all that they own, in the order of the blueprint.
+    Return the selected steps and all that they own, in the order of the blueprint.
     """
     steps = set(selected)
     for name in deployment.graph.order:
@@ -187,6 +188,6 @@ def with_children(deployment: Deployment, selected: Sequence[str]) -> tuple[str,
 
 def _exists(record: OperationRecord | None) -> bool:
     """
-    Whether a target is potentially alive.
+    Return whether a target is potentially alive.
     """
     return record is not None and record.status not in NOTHING_THERE

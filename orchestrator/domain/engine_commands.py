@@ -80,7 +80,7 @@ TAKE_VARIABLES: Mapping[EngineKind, frozenset[str]] = {
 
 def verb_of(words: Sequence[str]) -> tuple[str, ...]:
     """
-    The one or two words with which a command begins.
+    Return the one or two words with which a command begins.
 
     >>> verb_of(["state", "mv", "a.b", "a.c"]), verb_of(["providers", "-no-color"])
     (('state', 'mv'), ('providers',))
@@ -103,7 +103,8 @@ class EngineCommand(Struct, frozen=True):
     @classmethod
     def parse(cls, words: Sequence[str]) -> EngineCommand:
         """
-        The command in ``words``; Usage where there is none, Refused where it is not run by hand.
+        Return the command in ``words``; raises Usage if there is none, Refused if it is not run by
+        hand.
         """
         if not words:
             raise Usage("no command for the engine", hint="put it after --, such as -- state list")
@@ -152,6 +153,6 @@ class EngineCommand(Struct, frozen=True):
 
     def words(self, *options: str) -> tuple[str, ...]:
         """
-        All of it, with options of ours after the verb.
+        Return all of it, with options of ours after the verb.
         """
         return (*self.verb, *options, *self.rest)

@@ -23,8 +23,8 @@ class JsonModel(BaseModel):
     @classmethod
     def of(cls, source: BaseModel, **more: object) -> Self:
         """
-        The document part that shows ``source``: of each field that both have, the value; ``more``
-        are the others, and those that are shown differently.
+        Return the document part that shows ``source``: of each field that both have, the value;
+        ``more`` are the others, and those that are shown differently.
         """
         shared = cls.model_fields.keys() & type(source).model_fields.keys()
         return cls.model_validate({name: getattr(source, name) for name in shared} | more)
@@ -37,7 +37,7 @@ class JsonDocument(JsonModel):
 
     def to_json(self, *, indent: int | None = 2) -> str:
         """
-        The document as JSON, without a final newline.
+        Return the document as JSON, without a final newline.
         """
         return escaped(self.model_dump_json(by_alias=True, indent=indent))
 

@@ -136,7 +136,7 @@ class Masker:
 
     def mask_json(self, value: Json) -> Json:
         """
-        A copy of ``value`` with its texts, keys and sensitive numbers masked.
+        Return a copy of ``value`` with its texts, keys and sensitive numbers masked.
         """
         if isinstance(value, str):
             return self.mask(value)
@@ -151,14 +151,14 @@ class Masker:
 
     def hides(self, value: Json) -> bool:
         """
-        Whether something in the value would come out masked, or has come out masked.
+        Return whether something in the value would come out masked, or has come out masked.
         """
         return self.mask_json(value) != value or MARK in json.dumps(value, default=str)
 
     def _compiled(self) -> Callable[[str], str]:
         """
-        The function that masks what is sensitive by now. It remembers short texts: names, addresses
-        and messages are written again and again.
+        Return the function that masks what is sensitive by now. It remembers short texts: names,
+        addresses and messages are written again and again.
         """
         with self._lock:
             if self._mask is None:
@@ -207,7 +207,7 @@ def _holds(
     pattern: re.Pattern[str], within_base64: Collection[str], text: str, depth: int = 1
 ) -> bool:
     """
-    Whether something sensitive is in a text, also where it is encoded within it again.
+    Return whether something sensitive is in a text, also where it is encoded within it again.
     """
     if not text:
         return False
@@ -223,8 +223,8 @@ def _holds(
 
 def _from_base64(word: str) -> str:
     """
-    The text that a word is the base64 of, also that of UTF-16 in either order of bytes; empty where
-    it is none, as nearly every word.
+    Return the text that a word is the base64 of, also that of UTF-16 in either order of bytes;
+    empty if it is none, as nearly every word.
     """
     signs = word.rstrip("=").replace("-", "+").replace("_", "/")
     try:
@@ -246,8 +246,8 @@ def _spans(
     pattern: re.Pattern[str], within_base64: Collection[str], text: str
 ) -> list[tuple[int, int]]:
     """
-    The stretches to replace, in order; values that overlap give one stretch, marks none. The signs
-    beside a piece of base64 hold some bits of the value, too.
+    Return the stretches to replace, in order; values that overlap give one stretch, marks none. The
+    signs beside a piece of base64 hold some bits of the value, too.
     """
     spans: list[tuple[int, int]] = []
     marked = 0
@@ -272,8 +272,8 @@ def _marked(match: re.Match[str]) -> str:
 
 def _either(words: Iterable[str], depth: int = 0) -> str:
     """
-    A pattern for the longest of the words. The first characters are branched on, for ``re`` tries
-    one alternative after the other.
+    Return a pattern for the longest of the words. The first characters are branched on, for ``re``
+    tries one alternative after the other.
     """
     remaining = sorted(words, key=len, reverse=True)
     if len(remaining) <= 1 or depth == SHORTEST:
@@ -288,7 +288,7 @@ def _either(words: Iterable[str], depth: int = 0) -> str:
 
 def _leaves(value: Json) -> tuple[set[str], set[str]]:
     """
-    The texts and the numbers, as text, in a value.
+    Return the texts and the numbers, as text, in a value.
     """
     texts: set[str] = set()
     numbers: set[str] = set()
@@ -309,7 +309,7 @@ def _leaves(value: Json) -> tuple[set[str], set[str]]:
 
 def json_within(text: str) -> Json:
     """
-    What a text holds as JSON; None where it holds no structure or text.
+    What a text holds as JSON; None if it holds no structure or text.
     """
     if not _STRUCTURE.match(text):
         return None
@@ -321,7 +321,7 @@ def json_within(text: str) -> Json:
 
 def _digits(number: float) -> set[str]:
     """
-    A number as JSON and Terraform print it, without its sign.
+    Return a number as JSON and Terraform print it, without its sign.
     """
     texts = {json.dumps(number).lstrip("-")}
     if isinstance(number, float) and number.is_integer():
@@ -341,8 +341,8 @@ def _parts(text: str) -> Iterator[str]:
 
 def _forms(text: str) -> set[str]:
     """
-    A text in all the encodings it is looked for: also JSON in JSON in JSON, as engines print what
-    providers and ``jsonencode`` give them.
+    Return a text in all the encodings it is looked for: also JSON in JSON in JSON, as engines print
+    what providers and ``jsonencode`` give them.
     """
     data = _data(text)
     quoted = _json(text)
@@ -430,7 +430,8 @@ def _base64(data: bytes) -> set[str]:
 
 def _wrapped(data: bytes) -> Iterator[str]:
     """
-    The lines of its base64, as PEM and MIME wrap it; what follows it may change the last signs.
+    Return the lines of its base64, as PEM and MIME wrap it; what follows it may change the last
+    signs.
     """
     encoded = base64.b64encode(data).decode()[: len(data) * 8 // 6]
     for width in (64, 76):

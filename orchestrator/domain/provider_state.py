@@ -20,7 +20,7 @@ from orchestrator.domain.values import replace
 
 class StateObject(Struct, frozen=True):
     """
-    A managed resource instance in provider state. ``id`` is None where the type has none;
+    A managed resource instance in provider state. ``id`` is None if the type has none;
     ``configuration`` names the provider configuration that manages it, module and alias included.
     """
 
@@ -68,8 +68,8 @@ class StateOutput(Struct, frozen=True):
 
     def with_secrets(self, hides: Callable[[Json], bool], shape: Json = NO_SHAPE) -> StateOutput:
         """
-        The same with the leaves added that ``hides`` finds, or that were secret before: ``shape``
-        is the value as it was recorded, secret leaves replaced.
+        Return the same with the leaves added that ``hides`` finds, or that were secret before:
+        ``shape`` is the value as it was recorded, secret leaves replaced.
         """
         if self.sensitive:
             return self
@@ -105,7 +105,8 @@ class PulledState(Struct, frozen=True):
         self, hides: Callable[[Json], bool], shapes: Mapping[str, Json] | None = None
     ) -> PulledState:
         """
-        The state with the secrets marked in outputs that the module does not declare sensitive.
+        Return the state with the secrets marked in outputs that the module does not declare
+        sensitive.
         """
         shapes = shapes or {}
         outputs = {
@@ -150,7 +151,7 @@ class PulledState(Struct, frozen=True):
 
     def without(self, addresses: Collection[str]) -> PulledState:
         """
-        The state without the objects at these addresses.
+        Return the state without the objects at these addresses.
         """
         return replace(
             self, objects=tuple(item for item in self.objects if item.address not in addresses)
@@ -159,8 +160,8 @@ class PulledState(Struct, frozen=True):
 
 def state_document(raw: bytes, *, parse_float: Callable[[str], float] = float) -> dict[str, Json]:
     """
-    The JSON document of a provider state; ValueError where there is none. Text before and after it
-    is ignored: engines print warnings there.
+    Return the JSON document of a provider state; raises ValueError if there is none. Text before
+    and after it is ignored: engines print warnings there.
     """
     text = raw.decode()
     start = 0 if text.startswith("{") else text.find("\n{") + 1
@@ -172,7 +173,7 @@ def state_document(raw: bytes, *, parse_float: Callable[[str], float] = float) -
 
 def is_encrypted(raw: bytes) -> bool:
     """
-    Whether OpenTofu has encrypted the stored state in ``raw``.
+    Return whether OpenTofu has encrypted the stored state in ``raw``.
     """
     try:
         return "encrypted_data" in state_document(raw)
@@ -189,8 +190,8 @@ _REGISTRIES = (("registry.opentofu.org/", "tofu"), ("registry.terraform.io/", "t
 
 def last_writer(state: PulledState | None, *known: EngineRef | None) -> EngineRef | None:
     """
-    The engine that wrote ``state``: the one of ``known`` whose version it names. Else its version
-    with the kind that its providers' addresses tell, or that of the first one known.
+    Return the engine that wrote ``state``: the one of ``known`` whose version it names. Else its
+    version with the kind that its providers' addresses tell, or that of the first one known.
     """
     engines = [engine for engine in known if engine is not None]
     version = state.engine_version if state else None
@@ -210,7 +211,8 @@ def _kind_told(providers: Iterable[str]) -> str | None:
 
 def is_newer(version: str, other: str) -> bool:
     """
-    Whether a version of an engine is newer than another one; of pre-releases the release counts.
+    Return whether a version of an engine is newer than another one; of pre-releases the release
+    counts.
 
     >>> is_newer("1.15.5", "1.11.4"), is_newer("1.9.0", "1.10.0-beta1")
     (True, False)

@@ -28,8 +28,8 @@ _PLAIN = (bool, int, float, date, Enum, NoneType)
 
 def redacted(model: Model, masker: Masker) -> Model:
     """
-    The model with every text masked that is no `Word`, and with it what it has of fields that this
-    version does not know.
+    Return the model with every text masked that is no `Word`, and with it what it has of fields
+    that this version does not know.
     """
     changes = {name: redact(getattr(model, name), masker) for name, redact in _plan(type(model))}
     changes |= masker.mask_json(model.model_extra or {})
@@ -39,7 +39,7 @@ def redacted(model: Model, masker: Masker) -> Model:
 @cache
 def _plan(model: type[BaseModel]) -> tuple[tuple[str, Redaction], ...]:
     """
-    The fields of a model that may hold text, each with how it is redacted.
+    Return the fields of a model that may hold text, each with how it is redacted.
     """
     plan = []
     for name, field in model.model_fields.items():
@@ -51,8 +51,8 @@ def _plan(model: type[BaseModel]) -> tuple[tuple[str, Redaction], ...]:
 
 def redaction_of(annotation: Any) -> Redaction | None:
     """
-    How a value of this type is redacted; None where there is nothing in it to redact. TypeError for
-    a type of which that is not known.
+    How a value of this type is redacted; None if there is nothing in it to redact. Raises TypeError
+    for a type of which that is not known.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:

@@ -28,9 +28,9 @@ def secret_leaves(
     value: Json, hides: Callable[[Json], bool], shape: Json = NO_SHAPE
 ) -> frozenset[LeafPath]:
     """
-    The leaves that ``hides`` tells to be secret, and those that were when ``shape`` was recorded:
-    there a secret leaf is replaced. A leaf that the shape does not have is new, and secret with the
-    others.
+    Return the leaves that ``hides`` tells to be secret, and those that were when ``shape`` was
+    recorded: there a secret leaf is replaced. A leaf that the shape does not have is new, and
+    secret with the others.
     """
     was_secret = shape is not NO_SHAPE and MARK in str(shape)
     return frozenset(
@@ -44,7 +44,8 @@ def _leaves(
     value: Json, hides: Callable[[Json], bool], path: LeafPath = ()
 ) -> Iterator[tuple[LeafPath, Json]]:
     """
-    Every value that is no structure, and where it stands. A map with a secret key is one leaf.
+    Return every value that is no structure, and where it stands. A map with a secret key is one
+    leaf.
     """
     match value:
         case dict() if not any(hides(key) for key in value):
@@ -71,7 +72,7 @@ def value_at(value: Json, path: LeafPath, default: Json = None) -> Json:
 
 def without_leaves(value: Json, hidden: Collection[LeafPath], path: LeafPath = ()) -> Json:
     """
-    The value with a mark in place of each leaf of ``hidden``.
+    Return the value with a mark in place of each leaf of ``hidden``.
     """
     if path in hidden:
         return MARK
@@ -108,7 +109,7 @@ def find_secrets(
     documents: Iterable[Json], wanted: Collection[str], digest: Callable[[Json], str]
 ) -> dict[str, Json]:
     """
-    The values within ``documents`` whose digests are wanted, by digest.
+    Return the values within ``documents`` whose digests are wanted, by digest.
     """
     values: dict[str, Json] = {}
     texts: set[str] = set()
@@ -135,8 +136,8 @@ def _try(
 
 def _values(documents: Iterable[Json]) -> Iterator[Json]:
     """
-    Every value within the documents, structures included, and what a text holds as JSON, base64 or
-    in percent signs.
+    Return every value within the documents, structures included, and what a text holds as JSON,
+    base64 or in percent signs.
     """
     waiting = list(documents)
     while waiting:

@@ -111,8 +111,8 @@ def without_workflow_commands(text: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """
-    A hint for an unknown ``name``: the closest known one, else the known ones, "" for none. How
-    close it must be, ``cutoff``, goes from 0 to 1.
+    Return a hint for an unknown ``name``: the closest known one, else the known ones, "" for none.
+    How close it must be, ``cutoff``, goes from 0 to 1.
 
     >>> did_you_mean("netwrok", ["network", "compute"])
     "did you mean 'network'?"
@@ -131,7 +131,7 @@ def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
 
 def count(number: int, noun: str) -> str:
     """
-    A number with its noun.
+    Return a number with its noun.
 
     >>> count(1, "object"), count(2, "entry")
     ('1 object', '2 entries')
@@ -150,9 +150,9 @@ _PART = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h)")
 
 def seconds(value: object) -> float:
     """
-    The seconds that a number or a text such as "30s", "1h30m" or "500ms" stands for.
+    Return the seconds that a number or a text such as "30s", "1h30m" or "500ms" stands for.
 
-    ValueError where it is neither, negative, or zero.
+    Raises ValueError if it is neither, negative, or zero.
 
     >>> seconds("1h30m")
     5400.0

@@ -19,7 +19,7 @@ else:
 
     def replace(value, /, **changes):
         """
-        The value with some fields changed. TypeError for one that it does not have.
+        The value with some fields changed. Raises TypeError for one that it does not have.
         """
         make = structs.replace if isinstance(value, Struct) else dataclasses.replace
         return make(value, **changes)
@@ -27,7 +27,7 @@ else:
 
 def changed_fields(value: Struct) -> Iterator[tuple[str, object]]:
     """
-    The fields that differ from their defaults, by name; a field without a default counts.
+    Return the fields that differ from their defaults, by name; a field without a default counts.
     """
     defaults = value.__struct_defaults__
     names = value.__struct_fields__

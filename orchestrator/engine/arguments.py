@@ -34,7 +34,7 @@ from orchestrator.ports.engine import (
 
 def verb(request: Request) -> str:
     """
-    The verb's name, as files and logs call it.
+    Return the verb's name, as files and logs call it.
     """
     match request:
         case Init():
@@ -69,8 +69,9 @@ def verb(request: Request) -> str:
 
 def with_early_variables(info: EngineInfo, vector: Sequence[str], file: Path) -> list[str]:
     """
-    The vector of an engine call with the file of those variables without which the engine cannot
-    load the configuration; as it is where the command does not load it, or has a variable file.
+    Return the vector of an engine call with the file of those variables without which the engine
+    cannot load the configuration; as it is where the command does not load it, or has a variable
+    file.
 
     >>> from orchestrator.ports.engine import EngineInfo
     >>> tofu = EngineInfo("tofu", "1.12.6", ("tofu",), "path", "")

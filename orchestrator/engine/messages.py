@@ -91,7 +91,7 @@ UNDECRYPTED = "the state cannot be decrypted"
 
 def named(diagnostic: Diagnostic) -> Diagnostic:
     """
-    The diagnostic under the name of its cause, where the engine's own summary hides that.
+    Return the diagnostic under the name of its cause, where the engine's own summary hides that.
 
     >>> text = "Error message: state file is encrypted and can not be read"
     >>> named(Diagnostic(severity="error", summary=_LOCKED, detail=text)).summary
@@ -137,8 +137,8 @@ def parse_text(text: str) -> tuple[Diagnostic, ...]:
 
 def lock_holder(diagnostics: Iterable[Diagnostic]) -> StateLock | None:
     """
-    The lock that the diagnostics say is held by somebody else. None where it could not be had for
-    another reason: without permission, or with a damaged state, there is nobody to wait for.
+    Return the lock that the diagnostics say is held by somebody else. None if it could not be had
+    for another reason: without permission, or with a damaged state, there is nobody to wait for.
 
     PostgreSQL tells the asker's own id and name instead of the holder's, and so does the http
     backend of older engines, which tells the holder's id apart: the asker's are left out.
@@ -220,8 +220,8 @@ class ParsedLine(Struct, frozen=True):
 
 def parse_line(line: str, mask: Mask = str) -> ParsedLine:
     """
-    The messages of one line of ``-json`` output. A line that is no JSON object, or whose type is
-    not known, is passed on as a `LogLine`; types that only tell of reading give text but no
+    Return the messages of one line of ``-json`` output. A line that is no JSON object, or whose
+    type is not known, is passed on as a `LogLine`; types that only tell of reading give text but no
     message.
     """
     try:
@@ -244,7 +244,7 @@ def parse_line(line: str, mask: Mask = str) -> ParsedLine:
 
 def render(diagnostic: Diagnostic) -> str:
     """
-    A diagnostic as text, as the engine prints it without colour.
+    Return a diagnostic as text, as the engine prints it without colour.
     """
     lines = [f"{diagnostic.severity.capitalize()}: {diagnostic.summary}"]
     place = ", ".join(filter(None, (diagnostic.address, diagnostic.at)))

@@ -43,7 +43,7 @@ def ask(
 ) -> tuple[Kind, str]:
     """
     Kind and version as the program says them in a directory; ``version -json`` would not tell the
-    kind. EngineFailed where it is no engine.
+    kind. Raises EngineFailed if it is no engine.
     """
     environment = {k: v for k, v in environ.items() if not k.startswith("TF_CLI_ARGS")}
     shown = program[-1]
@@ -76,7 +76,8 @@ def ask(
 
 def program_path(program: str, directory: Path, environment: Mapping[str, str]) -> str:
     """
-    The absolute path of a program; EngineFailed where there is none that may be executed.
+    Return the absolute path of a program; raises EngineFailed if there is none that may be
+    executed.
     """
     if "/" in program:
         path = shutil.which(directory.absolute() / program)
@@ -92,9 +93,9 @@ def program_path(program: str, directory: Path, environment: Mapping[str, str]) 
 
 def varies(file: Path, directory: Path, asked_in: Path) -> bool:
     """
-    Whether what is behind a program may be another engine in a directory than where it was asked:
-    it is a version manager's shim (a script, or a link to the manager), or such managers heed
-    another file there.
+    Return whether what is behind a program may be another engine in a directory than where it was
+    asked: it is a version manager's shim (a script, or a link to the manager), or such managers
+    heed another file there.
     """
     if fingerprint(file) is None:
         return True
@@ -107,7 +108,7 @@ def varies(file: Path, directory: Path, asked_in: Path) -> bool:
 
 def version_file(directory: Path) -> Path | None:
     """
-    The nearest file by which a version manager chooses the engine for a directory.
+    Return the nearest file by which a version manager chooses the engine for a directory.
     """
     return _nearest((directory, *directory.parents))
 
@@ -152,7 +153,7 @@ class BadConstraint(ValueError):
 
 def check_accepted(info_in: Callable[[Path], EngineInfo], deployment: Deployment) -> None:
     """
-    Invalid, with all problems, where the blueprint or a module does not accept the engine;
+    Raise Invalid, with all problems, if the blueprint or a module does not accept the engine;
     ``info_in`` tells which one that is in a directory.
     """
     problems: dict[Problem, None] = {}
@@ -180,7 +181,7 @@ def check_accepted(info_in: Callable[[Path], EngineInfo], deployment: Deployment
 
 def _is_over(info: EngineInfo, constraint: Constraint) -> bool:
     """
-    Whether the engine is too new to heed the constraint.
+    Return whether the engine is too new to heed the constraint.
     """
     until = constraint.until if info.kind == "tofu" else None
     return until is not None and satisfies(info.version, f">= {until}")
@@ -215,7 +216,8 @@ def check_versions(
 
 def satisfies(version: str, constraint: str) -> bool:
     """
-    Whether the version fits the comma-separated constraint; BadConstraint where that is none.
+    Return whether the version fits the comma-separated constraint; raises BadConstraint if that is
+    none.
 
     A pre-release engine counts as the release it leads to, as in Terraform.
 

@@ -24,7 +24,8 @@ _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 
 def parse_state(raw: bytes) -> PulledState:
     """
-    The state in ``raw``; ValueError where it is none, or of another format than version 4.
+    Return the state in ``raw``; raises ValueError if it is none, or of another format than version
+    4.
 
     Nothing but white space is a state that was never written. Text before and after the first JSON
     object is ignored: engines print warnings there.
@@ -59,7 +60,7 @@ def parse_state(raw: bytes) -> PulledState:
 def local_state(directory: Path, environment: Mapping[str, str]) -> bytes | None:
     """
     What ``state pull`` would print in a working directory whose state is a file on this machine;
-    None where it is not, or not in the clear: then the engine itself has to be asked.
+    None if it is not, or not in the clear: then the engine itself has to be asked.
     """
     if environment.get("TF_WORKSPACE", "default") != "default":
         return None
@@ -81,8 +82,8 @@ def local_state(directory: Path, environment: Mapping[str, str]) -> bytes | None
 
 def state_in_plan(plan: Path) -> PulledState | None:
     """
-    The provider state that a saved plan was made on, before its refresh; None where the file does
-    not tell (encrypted, or of another format).
+    Return the provider state that a saved plan was made on, before its refresh; None if the file
+    does not tell (encrypted, or of another format).
 
     The plan holds the refreshed state with lineage and serial, and the one before without them.
     """
@@ -98,7 +99,8 @@ def state_in_plan(plan: Path) -> PulledState | None:
 
 def refreshed_state_in_plan(plan: Path) -> PulledState | None:
     """
-    The provider state as the refresh of a saved plan left it; None where the file does not tell.
+    Return the provider state as the refresh of a saved plan left it; None if the file does not
+    tell.
     """
     try:
         with zipfile.ZipFile(plan) as archive:
@@ -109,7 +111,7 @@ def refreshed_state_in_plan(plan: Path) -> PulledState | None:
 
 def emptied_state(state: PulledState) -> str:
     """
-    The text of the state with the same lineage and the next serial that holds nothing.
+    Return the text of the state with the same lineage and the next serial that holds nothing.
     """
     content = {
         "version": _FORMAT,
@@ -149,7 +151,7 @@ def _quote(char: str, following: str) -> str:
 
 def _provider(reference: str) -> str:
     """
-    The source address in ``module.m.provider["registry.example/acme/cloud"].alias``.
+    Return the source address in ``module.m.provider["registry.example/acme/cloud"].alias``.
     """
     match = _PROVIDER.search(reference)
     return match[1] if match else reference
@@ -159,8 +161,8 @@ def isolated_state(
     raw: bytes, wanted: Collection[tuple[str, str | None]]
 ) -> tuple[bytes, dict[str, StateObject]]:
     """
-    A provider state of the ``wanted`` objects (address, id) of the one in ``raw``, each
-    under an address that no configuration describes, and which is which; ValueError as in
+    Return a provider state of the ``wanted`` objects (address, id) of the one in ``raw``, each
+    under an address that no configuration describes, and which is which; raises ValueError as in
     `parse_state`.
 
     So the refresh of one depends on none of the others: an expression that refers to a lost object
@@ -197,8 +199,8 @@ def _objects(resources: Any) -> Iterator[StateObject]:
 
 def _instances(resources: Any) -> Iterator[tuple[Any, Any, StateObject]]:
     """
-    The instances that are not only read, with the resource and the instance as the state holds
-    them; ValueError where the form of one is not known.
+    Return the instances that are not only read, with the resource and the instance as the state
+    holds them; raises ValueError if the form of one is not known.
     """
     for resource in resources:
         try:
@@ -242,7 +244,7 @@ def _object(resource: Any, instance: Any) -> StateObject:
 
 def _secrets(resources: Any) -> Iterator[Any]:
     """
-    The values that the instances call sensitive; a path that leads nowhere is passed over.
+    Return the values that the instances call sensitive; a path that leads nowhere is passed over.
     """
     for resource in resources:
         for instance in resource["instances"]:

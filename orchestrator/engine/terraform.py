@@ -104,7 +104,8 @@ class TerraformEngine:
 
     def info_in(self, directory: Path) -> EngineInfo:
         """
-        The program as it is in a directory: there a version manager may choose another engine.
+        Return the program as it is in a directory: there a version manager may choose another
+        engine.
         """
         *launcher, program = self._info.program
         if launcher or not directory.is_dir():
@@ -125,7 +126,7 @@ class TerraformEngine:
         observe: Callable[[Message], None],
     ) -> CallResult:
         """
-        Run it to its end; EngineFailed where it cannot be started, Fenced where the call was made
+        Run it to its end; raises EngineFailed if it cannot be started, Fenced if the call was made
         impossible by somebody else. A provider state that is a file here is read without it.
 
         An exception out of ``observe``, KeyboardInterrupt included, leaves the engine running.
@@ -238,7 +239,7 @@ class TerraformEngine:
 
     def check_program(self, request: Program, spec: CallSpec) -> None:
         """
-        EngineFailed where the program is not there, or may not be executed.
+        Raise EngineFailed if the program is not there, or may not be executed.
         """
         program_path(request.argv[0], spec.directory, self._environment | dict(spec.environment))
 
@@ -284,7 +285,7 @@ class TerraformEngine:
 
     def pulled_state(self, result: CallResult) -> PulledState:
         """
-        The state that a ``Pull`` printed; EngineFailed where it is none.
+        Return the state that a ``Pull`` printed; raises EngineFailed if it is none.
         """
         if result.exit_code != 0 or result.stdout is None:
             raise EngineFailed(
@@ -302,7 +303,7 @@ class TerraformEngine:
 
     def state_in_file(self, file: Path) -> PulledState:
         """
-        The state in a file that an engine left; EngineFailed where it is none.
+        Return the state in a file that an engine left; raises EngineFailed if it is none.
         """
         try:
             return parse_state(file.read_bytes())
@@ -315,20 +316,20 @@ class TerraformEngine:
 
     def state_in_plan(self, plan: Path) -> PulledState | None:
         """
-        The provider state that a saved plan was made on, as it was before the refresh; None where
-        the plan file does not tell.
+        Return the provider state that a saved plan was made on, as it was before the refresh; None
+        if the plan file does not tell.
         """
         return state_in_plan(plan)
 
     def refreshed_state_in_plan(self, plan: Path) -> PulledState | None:
         """
-        The same provider state after the refresh of the plan.
+        Return the same provider state after the refresh of the plan.
         """
         return refreshed_state_in_plan(plan)
 
     def plan_content(self, result: CallResult) -> PlanContent:
         """
-        What the call of a `ShowPlan` printed; EngineFailed where it cannot be read.
+        What the call of a `ShowPlan` printed; raises EngineFailed if it cannot be read.
         """
         if result.exit_code != 0 or result.stdout is None:
             raise EngineFailed("plan", failure_reason(result))
@@ -339,7 +340,8 @@ class TerraformEngine:
 
     def emptied_state(self, state: PulledState) -> str:
         """
-        The text of the provider state that follows this one and holds nothing, for a ``Push``.
+        Return the text of the provider state that follows this one and holds nothing, for a
+        ``Push``.
         """
         return emptied_state(state)
 
@@ -347,8 +349,8 @@ class TerraformEngine:
         self, state: bytes, wanted: Collection[tuple[str, str | None]]
     ) -> tuple[bytes, Mapping[str, StateObject]]:
         """
-        A provider state in which each wanted object of ``state`` stands alone, and which object
-        each of its addresses stands for; EngineFailed where ``state`` is none.
+        Return a provider state in which each wanted object of ``state`` stands alone, and which
+        object each of its addresses stands for; raises EngineFailed if ``state`` is none.
         """
         try:
             return isolated_state(state, wanted)
@@ -442,8 +444,8 @@ class TerraformEngine:
 
 def _needs_wrapper(request: Request, spec: CallSpec) -> bool:
     """
-    Whether something is left to do when the call ends though we are dead: to tell how a mutation
-    ended, or to remove a file.
+    Return whether something is left to do when the call ends though we are dead: to tell how a
+    mutation ended, or to remove a file.
     """
     reads = isinstance(request, Init | Plan | ShowPlan | Pull)
     return not reads or bool(spec.delete_after or spec.early_values)
@@ -451,15 +453,15 @@ def _needs_wrapper(request: Request, spec: CallSpec) -> bool:
 
 def _leftovers(files: CallFiles, spec: CallSpec) -> tuple[Path, ...]:
     """
-    The files that must be removed when the call has ended.
+    Return the files that must be removed when the call has ended.
     """
     return (*spec.delete_after, files.early_variables)
 
 
 def _read(spec: CallSpec, state: bytes) -> CallResult:
     """
-    The result of a ``Pull`` for which no engine was needed: it leaves what the engine would print.
-    EngineFailed where it cannot be left.
+    Return the result of a ``Pull`` for which no engine was needed: it leaves what the engine would
+    print. Raises EngineFailed if it cannot be left.
     """
     files = CallFiles.of(spec)
     try:

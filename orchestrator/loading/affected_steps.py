@@ -65,7 +65,7 @@ def changed_parts(before: object, after: object, environment: str) -> ChangedPar
 
 def affected_steps(deployment: Deployment, change: Change) -> Mapping[str, tuple[str, ...]]:
     """
-    The steps that a change touches and their dependents, in order, each with the reasons.
+    Return the steps that a change touches and their dependents, in order, each with the reasons.
     """
     reasons = {
         name: tuple(dict.fromkeys(_reasons(deployment, step, change)))
@@ -111,7 +111,7 @@ def _is_within(file: str, directory: str) -> bool:
 
 def module_places(step: Step) -> Iterator[str]:
     """
-    The directories that a step's modules are made from, those of its hooks among them.
+    Return the directories that a step's modules are made from, those of its hooks among them.
     """
     hooks = (step.hook(kind) for kind in HOOK_KINDS)
     roots = [step, *(hook.root for hook in hooks if isinstance(hook, ModuleHook))]
@@ -135,7 +135,7 @@ def _input_names(templates: Iterable[Template]) -> Iterator[str]:
 
 def _chain(environments: Mapping[object, object], name: object) -> Iterator[object]:
     """
-    An environment and those that it extends; a circle is followed once.
+    Return an environment and those that it extends; a circle is followed once.
     """
     seen: set[object] = set()
     while name is not None and name not in seen:
@@ -146,7 +146,7 @@ def _chain(environments: Mapping[object, object], name: object) -> Iterator[obje
 
 def _named(before: object, after: object) -> frozenset[str]:
     """
-    The names under which two maps differ.
+    Return the names under which two maps differ.
     """
     old, new = _map(before), _map(after)
     return frozenset(str(name) for name in {*old, *new} if old.get(name) != new.get(name))
@@ -161,7 +161,7 @@ _PATIENCE = 60.0  # seconds for one question to git
 
 def changes_since(revision: str, deployment: Deployment) -> Change:
     """
-    What changed since a revision. Usage where git does not know it, or there is no repository.
+    What changed since a revision. Raises Usage if git does not know it, or there is no repository.
     """
     project = Path(deployment.project_dir)
     top = Path(_git(project, "rev-parse", "--show-toplevel").strip())
@@ -181,7 +181,7 @@ def changes_since(revision: str, deployment: Deployment) -> Change:
 
 def changes_of(files: Sequence[Path], deployment: Deployment) -> Change:
     """
-    The change of these files; of a blueprint file nobody knows which part of it.
+    Return the change of these files; of a blueprint file nobody knows which part of it.
     """
     changed = [file.resolve() for file in files]
     return _change(deployment, changed, ChangedParts(everything=_blueprint(deployment) in changed))
@@ -189,8 +189,8 @@ def changes_of(files: Sequence[Path], deployment: Deployment) -> Change:
 
 def _change(deployment: Deployment, changed: Sequence[Path], parts: ChangedParts) -> Change:
     """
-    The change of these files, by all names that the deployment has for them: the project, and each
-    of its modules, may lie behind a link.
+    Return the change of these files, by all names that the deployment has for them: the project,
+    and each of its modules, may lie behind a link.
     """
     project, blueprint = Path(deployment.project_dir), _blueprint(deployment)
     places = {place for step in deployment.steps.values() for place in module_places(step)}

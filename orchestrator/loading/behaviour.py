@@ -63,7 +63,7 @@ class Behaviour(Struct, frozen=True):
 
 def read_defaults(directory: Path, *, shown: str, problems: Problems) -> Mapping[str, Node]:
     """
-    The fields of the ``module.yaml`` in a module's directory; empty without one.
+    Return the fields of the ``module.yaml`` in a module's directory; empty without one.
     """
     path = directory / FILE
     if not path.is_file():
@@ -79,7 +79,7 @@ def read_defaults(directory: Path, *, shown: str, problems: Problems) -> Mapping
 
 def parse_defaults(text: str, *, shown: str, problems: Problems) -> Mapping[str, Node]:
     """
-    The fields that the text of a ``module.yaml`` gives.
+    Return the fields that the text of a ``module.yaml`` gives.
     """
     try:
         node = parse_document(text, file=shown)
@@ -174,7 +174,7 @@ def _patterns(node: Node, problems: Problems, *, what: str) -> tuple[str, ...]:
 
 def parse_timeout(node: Node | None, problems: Problems) -> float | None:
     """
-    The seconds of a ``timeout``; None without one.
+    Return the seconds of a ``timeout``; None without one.
     """
     return duration(node, problems, what="timeout") if node else None
 

@@ -72,7 +72,8 @@ def parse_policy(
     node: Node | None, steps: Collection[str], root: Path, trust: Trust, problems: Problems
 ) -> Policy:
     """
-    The policy as it is written, in the project in ``root``; an empty one where there is none.
+    Return the policy as it is written, in the project in ``root``; an empty one where there is
+    none.
     """
     if node is None:
         return Policy()
@@ -96,7 +97,7 @@ def parse_policy(
 
 def parse_drift_rules(node: Node | None, problems: Problems) -> tuple[DriftRule, ...]:
     """
-    The rules of ``drift: {ignore: [...]}``, each with a reason.
+    Return the rules of ``drift: {ignore: [...]}``, each with a reason.
     """
     if node is None:
         return ()
@@ -131,7 +132,7 @@ def _drift_rule(node: Node, problems: Problems) -> DriftRule:
 
 def _rules(node: Node, root: Path, trust: Trust, problems: Problems) -> tuple[str, ...]:
     """
-    The paths of the rules, relative to the project.
+    Return the paths of the rules, relative to the project.
     """
     trust.check_command("policy.rego", node.at, problems)
     places = []
@@ -161,8 +162,8 @@ class ReadBlueprint(Struct, frozen=True):
     A blueprint file that was read, in one environment, before names are followed, and what the
     command line selects and gives.
 
-    ``environment_is_valid`` is False where the environment is a problem: then nothing is asked of
-    its inputs.
+    ``environment_is_valid`` is False if the environment is a problem: then nothing is asked of its
+    inputs.
     """
 
     context: ProjectContext
@@ -181,7 +182,8 @@ class ReadBlueprint(Struct, frozen=True):
 
 def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> ReadBlueprint:
     """
-    The file that a selection names, in the environment that it names; problems are collected.
+    Return the file that a selection names, in the environment that it names; problems are
+    collected.
     """
     files = project_files(project)
     path = files.find(selection.blueprint, directory=project.directory)
@@ -253,7 +255,7 @@ def resolve_inputs(
     unavailable: dict[str, str] | None = None,
 ) -> dict[str, InputValue]:
     """
-    The inputs that have a value; ``unavailable`` is filled as that of `InputResolver`.
+    Return the inputs that have a value; ``unavailable`` is filled as that of `InputResolver`.
     """
     resolver = InputResolver(
         blueprint=reading.blueprint.name,
@@ -273,7 +275,7 @@ def resolve_inputs(
 
 def _input_sources(reading: ReadBlueprint) -> Iterator[tuple[str, InputSource]]:
     """
-    Each value that somebody gave an input, weakest first.
+    Return each value that somebody gave an input, weakest first.
     """
     project, problems, base = reading.project, reading.problems, reading.path.parent
     declared, directory = reading.blueprint.inputs, reading.context.directory
@@ -306,7 +308,7 @@ def environment_variables(
     problems: Problems,
 ) -> dict[str, str]:
     """
-    The environment variables that the steps refer to; one that is not set is a problem where
+    Return the environment variables that the steps refer to; one that is not set is a problem where
     values are needed.
     """
     variables: dict[str, str] = {}
@@ -328,7 +330,7 @@ def environment_variables(
 
 def operations_url(reading: ReadBlueprint, *, need: InputPolicy) -> str | None:
     """
-    The address of the operation store that the blueprint gives; None where it gives none.
+    Return the address of the operation store that the blueprint gives; None if it gives none.
     """
     node, problems = reading.effective.settings.operations, reading.problems
     if node is None:

@@ -57,7 +57,8 @@ class _Node(Struct, frozen=True):
 
     def items(self) -> Iterator[tuple[str, int, _Node]]:
         """
-        The pairs of an object, and those of the objects in an array: JSON syntax allows both.
+        Return the pairs of an object, and those of the objects in an array: JSON syntax allows
+        both.
         """
         yield from self.pairs
         for node in self.elements:
@@ -66,7 +67,8 @@ class _Node(Struct, frozen=True):
 
 def parse_json(data: bytes, shown: str) -> HclFile:
     """
-    The blocks of a ``.tf.json`` file; Invalid, with file:line:column, where it is not JSON.
+    Return the blocks of a ``.tf.json`` file; raises Invalid, with file:line:column, if it is not
+    JSON.
     """
     text = decode(data, shown)
     check_nesting(text, shown)
@@ -112,7 +114,7 @@ class _Reader:
 
     def node(self, pos: int) -> _Node:
         """
-        The value that begins at or after ``pos``.
+        Return the value that begins at or after ``pos``.
         """
         start = self._skip(pos)
         match self._text[start]:
@@ -133,7 +135,7 @@ class _Reader:
 
     def blocks(self, kind: str, labels: int, node: _Node, start: int) -> Iterator[Block]:
         """
-        The blocks of type ``kind`` that ``node`` holds below ``labels`` levels of names.
+        Return the blocks of type ``kind`` that ``node`` holds below ``labels`` levels of names.
         """
         if labels:
             for name, at, inner in node.items():
@@ -225,8 +227,8 @@ def read_configuration(
     called_at: Location | None = None,
 ) -> Configuration:
     """
-    The configuration in ``directory`` as this kind of engine reads it; Invalid with the problems of
-    all its files.
+    Return the configuration in ``directory`` as this kind of engine reads it; raises Invalid with
+    the problems of all its files.
 
     ``called_at`` is the place that names the directory: where it is reported if it is no module.
     """
@@ -267,7 +269,8 @@ def _files(
     directory: Path, shown: str, engine: EngineKind, at: Location
 ) -> tuple[list[Path], bool]:
     """
-    The files that an engine of this kind reads, and whether the other kind would read others.
+    Return the files that an engine of this kind reads, and whether the other kind would read
+    others.
     """
     try:
         names = sorted(entry.name for entry in directory.iterdir())

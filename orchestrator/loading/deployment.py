@@ -142,7 +142,8 @@ def _environments(
 
 def _written_inputs(reading: ReadBlueprint) -> Mapping[str, InputValue]:
     """
-    The inputs that backends refer to, as far as the blueprint and its files give them a value.
+    Return the inputs that backends refer to, as far as the blueprint and its files give them a
+    value.
     """
     used = used_inputs(step.backend.config for step in reading.raw_steps.values())
     if not used:
@@ -154,8 +155,8 @@ def _places(
     reading: ReadBlueprint, inputs: Mapping[str, InputValue]
 ) -> Iterator[tuple[_Declared, str]]:
     """
-    The targets of a blueprint in an environment, each with the place of its state where that is
-    known: those of its steps, and of their hooks that are modules.
+    Return the targets of a blueprint in an environment, each with the place of its state where that
+    is known: those of its steps, and of their hooks that are modules.
     """
     for step in reading.raw_steps.values():
         hooks = parse_hooks(step, Problems()).values()
@@ -244,7 +245,7 @@ def _values(blueprint: RawBlueprint) -> Iterator[Node]:
 
 def check_trusted(trust: Trust, deployment: Deployment) -> None:
     """
-    Refused where a step would run a program, also one that is known only from records.
+    Raise Refused if a step would run a program, also one that is known only from records.
     """
     if trust.commands:
         return
@@ -277,10 +278,10 @@ def load_deployment(
     validate_check: CheckValidator | None = validate_check,
 ) -> Deployment:
     """
-    The blueprint in an environment, with its inputs and modules, checked as a whole.
+    Return the blueprint in an environment, with its inputs and modules, checked as a whole.
 
-    ``stored_modules`` are modules of an earlier run in place of those in the project. Invalid with
-    all problems found.
+    ``stored_modules`` are modules of an earlier run in place of those in the project. Raises
+    Invalid with all problems found.
     """
     run_command = run_command or sources.commands_of(project)
     reading = read_blueprint(project, selection)
@@ -362,7 +363,7 @@ def _with_stored_refs(
     steps: Mapping[str, Step], stored_modules: Mapping[str, StoredModule]
 ) -> dict[str, Step]:
     """
-    The steps; one with a stored module refers to it as the blueprint did then.
+    Return the steps; one with a stored module refers to it as the blueprint did then.
     """
     return {
         name: replace(step, module_ref=stored_modules[name].module_ref)
@@ -376,9 +377,9 @@ def _engine_kind(
     project: ProjectContext, selection: BlueprintSelection, wanted: EngineRequirement
 ) -> EngineKind:
     """
-    The kind of the engine that will read the modules, as far as files and options tell: an option,
-    the blueprint, else what is on PATH. The engine that is chosen in the end is held to it. A
-    version manager's program may have a name that tells no kind.
+    Return the kind of the engine that will read the modules, as far as files and options tell: an
+    option, the blueprint, else what is on PATH. The engine that is chosen in the end is held to it.
+    A version manager's program may have a name that tells no kind.
     """
     named = Path(selection.engine_option or project.settings.engine or "").name
     if "tofu" in named:

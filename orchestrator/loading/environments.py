@@ -31,7 +31,8 @@ class EffectiveBlueprint(Struct, frozen=True):
 
 def choose_environment(blueprint: RawBlueprint, wanted: str | None, *, shown: str) -> str:
     """
-    The name of the environment to use; Invalid where it is not declared, or none can be chosen.
+    Return the name of the environment to use; raises Invalid if it is not declared, or none can be
+    chosen.
     """
     names = list(blueprint.environments)
     if wanted is None:
@@ -64,7 +65,7 @@ def check_extends(blueprint: RawBlueprint, problems: Problems) -> None:
 
 def _chain(blueprint: RawBlueprint, name: str) -> list[RawEnvironment]:
     """
-    The environment after those it extends. A circle is followed once.
+    Return the environment after those it extends. A circle is followed once.
     """
     chain: list[RawEnvironment] = []
     current = blueprint.environments.get(name)
@@ -80,7 +81,7 @@ def _closes(blueprint: RawBlueprint, names: list[str]) -> bool:
 
 def effective_blueprint(blueprint: RawBlueprint, name: str) -> EffectiveBlueprint:
     """
-    The blueprint with what environment ``name`` and those it extends set over it.
+    Return the blueprint with what environment ``name`` and those it extends set over it.
     """
     chain = _chain(blueprint, name)
     common, protected, steps = blueprint.settings, False, dict(blueprint.steps)
@@ -107,7 +108,7 @@ def _merge_settings(base: EnvironmentSettings, over: EnvironmentSettings) -> Env
 
 def merge_deep(base: Node | None, over: Node | None) -> Node | None:
     """
-    The base with the other laid over it; maps in maps are merged alike.
+    Return the base with the other laid over it; maps in maps are merged alike.
     """
     if base is None or over is None:
         return over or base
@@ -116,7 +117,7 @@ def merge_deep(base: Node | None, over: Node | None) -> Node | None:
 
 def merge_backend(base: Node | None, over: Node | None) -> Node | None:
     """
-    The backend with another's settings over it; of another type it replaces it whole.
+    Return the backend with another's settings over it; of another type it replaces it whole.
     """
     if base is None or over is None:
         return over or base
@@ -129,8 +130,8 @@ def merge_backend(base: Node | None, over: Node | None) -> Node | None:
 
 def merge_step(base: Node, over: Node) -> Node:
     """
-    A step with what an environment sets over it: inputs one by one, anything else as a whole,
-    but backends and providers setting by setting.
+    Return a step with what an environment sets over it: inputs one by one, anything else as a
+    whole, but backends and providers setting by setting.
     """
     if base.kind != "map" or over.kind != "map":
         return over if over.kind == "map" else base

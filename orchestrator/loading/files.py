@@ -30,7 +30,7 @@ _HCL_PLACE = re.compile(r"(?:invalid HCL: )?tmp\.hcl:(\d+),(\d+)(?:-[\d,]+)?: (.
 
 def read_text(path: Path, *, shown: str) -> str:
     """
-    The text of a UTF-8 file; Invalid where it cannot be read as one.
+    Return the text of a UTF-8 file; raises Invalid if it cannot be read as one.
     """
     try:
         text = read_regular(path).decode("utf-8-sig")
@@ -50,9 +50,9 @@ def read_text(path: Path, *, shown: str) -> str:
 
 def read_values(path: Path, *, shown: str) -> tuple[Mapping[str, Node], Mapping[str, Location]]:
     """
-    The values in an input file by name, and where each name stands.
+    Return the values in an input file by name, and where each name stands.
 
-    Invalid where the file cannot be read, its name tells no format, or it holds no map.
+    Raises Invalid if the file cannot be read, its name tells no format, or it holds no map.
     """
     text = read_text(path, shown=shown)
     match path.suffixes[-2:]:
@@ -94,7 +94,7 @@ _TEMPLATE = re.compile(r"(?<!\$)(?:\$\$)*\$\{|(?<!%)(?:%%)*%\{")
 
 def _check_numbers(text: str, shown: str, numbers: re.Pattern[str]) -> None:
     """
-    Invalid, with all places, where a number would be rounded.
+    Raise Invalid, with all places, if a number would be rounded.
     """
     problems = [
         Problem(INEXACT, _location(text, match.start("number"), shown))
@@ -147,7 +147,7 @@ def _whole_number(digits: str) -> Json:
 
 def _check_depth(value: Json, shown: str) -> None:
     """
-    Invalid where a value is nested more deeply than one in YAML may be.
+    Raise Invalid if a value is nested more deeply than one in YAML may be.
     """
     level = [value]
     for _ in range(MAX_DEPTH + 1):
@@ -198,7 +198,8 @@ def _tfvars(text: str, shown: str) -> Json:
 
 def _check_no_expressions(text: str, shown: str) -> None:
     """
-    Invalid where a value is an expression or a template: the parser hands it on as it is written.
+    Raise Invalid if a value is an expression or a template: the parser hands it on as it is
+    written.
     """
     if not _SIGN_OF_EXPRESSION.search(text):
         return

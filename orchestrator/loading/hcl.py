@@ -49,7 +49,7 @@ class Block(Struct, frozen=True):
 
     def inner(self, kind: str) -> Iterator[Block]:
         """
-        The blocks in it that are of type ``kind``.
+        Return the blocks in it that are of type ``kind``.
         """
         return (block for block in self.blocks if block.type == kind)
 
@@ -76,7 +76,8 @@ class HclFile(Struct, frozen=True):
 
 def parse_hcl(data: bytes, shown: str) -> HclFile:
     """
-    The blocks of a ``.tf`` file; Invalid, with file:line:column, where it is not valid HCL.
+    Return the blocks of a ``.tf`` file; raises Invalid, with file:line:column, if it is not valid
+    HCL.
     """
     text = decode(data, shown)
     check_nesting(text, shown)
@@ -91,7 +92,7 @@ def parse_hcl(data: bytes, shown: str) -> HclFile:
 
 def decode(data: bytes, shown: str) -> str:
     """
-    The text of a configuration file; Invalid where it is not UTF-8 text.
+    Return the text of a configuration file; raises Invalid if it is not UTF-8 text.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -112,7 +113,8 @@ _BRACKETS = re.compile(r"[\[({\])}]")
 
 def check_nesting(text: str, shown: str) -> None:
     """
-    Invalid where brackets are nested too deeply for a parser, whether they stand in strings or not.
+    Raise Invalid if brackets are nested too deeply for a parser, whether they stand in strings or
+    not.
     """
     depth = 0
     for match in _BRACKETS.finditer(text):
@@ -246,8 +248,8 @@ class _Scanner:
 
     def _expression(self, pos: int, comments: list[tuple[int, int]], *, inline: bool) -> int:
         """
-        The offset of what ends the expression: a newline (unless ``inline``, within a template), or
-        a closing bracket that it did not open.
+        Return the offset of what ends the expression: a newline (unless ``inline``, within a
+        template), or a closing bracket that it did not open.
         """
         depth = 0
         while match := _NOTABLE.search(self._text, pos):
@@ -292,7 +294,7 @@ class _Scanner:
 
     def _template(self, pos: int, *, escapes: bool = True) -> int:
         """
-        The offset after the character, escape or ``${...}`` sequence at ``pos``.
+        Return the offset after the character, escape or ``${...}`` sequence at ``pos``.
         """
         text = self._text
         if text[pos] == "\\" and escapes:

@@ -35,7 +35,7 @@ class RawHook(Struct, frozen=True):
     """
     A hook as written: ``step`` is the step that its module's root becomes, else ``argv`` and
     ``environment`` are those of its command. ``after`` are the steps that it names, and where; None
-    where it names none.
+    if it names none.
     """
 
     kind: HookKind
@@ -48,7 +48,7 @@ class RawHook(Struct, frozen=True):
 
     def values(self) -> Iterator[LocatedTemplate]:
         """
-        The templates of the hook.
+        Return the templates of the hook.
         """
         if self.step is not None:
             yield from self.step.inputs.values()
@@ -56,7 +56,7 @@ class RawHook(Struct, frozen=True):
 
     def command(self) -> CommandHook | None:
         """
-        The hook, where it is a command.
+        Return the hook, where it is a command.
         """
         if self.argv is None or self.environment is None:
             return None
@@ -65,7 +65,7 @@ class RawHook(Struct, frozen=True):
 
 def parse_hooks(raw_step: RawStep, problems: Problems) -> dict[HookKind, RawHook]:
     """
-    The hooks of a step; what is wrong with their shape is added to ``problems``.
+    Return the hooks of a step; what is wrong with their shape is added to ``problems``.
     """
     declared = without_nulls(
         {kind: raw_step.fields[kind] for kind in HOOK_KINDS if kind in raw_step.fields}
@@ -110,8 +110,8 @@ def _hook_step(
     raw_step: RawStep, kind: HookKind, node: Node, fields: Mapping[str, Node], problems: Problems
 ) -> RawStep:
     """
-    The root of a module as a step of its own: with the providers of the step, and its backend but
-    for the name of the state.
+    Return the root of a module as a step of its own: with the providers of the step, and its
+    backend but for the name of the state.
     """
     module = fields["module"]
     inputs = fields.get("inputs", Node("map", node.at))

@@ -30,7 +30,7 @@ from orchestrator.loading.types import check_attributes, convert
 class InputSource(Struct, frozen=True):
     """
     A value somebody gave an input. ``base`` is the directory that a ``from.file`` starts from;
-    ``inside`` the one that it must not leave, None where the person who runs the tool names it.
+    ``inside`` the one that it must not leave, None if the person who runs the tool names it.
     """
 
     node: Node
@@ -48,7 +48,7 @@ def environment_sources(
     problems: Problems,
 ) -> Iterator[tuple[str, InputSource]]:
     """
-    The inputs that environment variables give.
+    Return the inputs that environment variables give.
     """
     for name, item in declared.items():
         variable = next((v for v in _variables(name) if v in environ), None)
@@ -66,7 +66,7 @@ def option_sources(
     problems: Problems,
 ) -> Iterator[tuple[str, InputSource]]:
     """
-    The inputs that ``-i`` gives.
+    Return the inputs that ``-i`` gives.
     """
     for text in variables:
         name, equals, value = text.partition("=")
@@ -89,7 +89,7 @@ def file_sources(
     inside: Path | None = None,
 ) -> Iterator[tuple[str, InputSource]]:
     """
-    The inputs that an input file gives.
+    Return the inputs that an input file gives.
     """
     try:
         values, places = read_values(path, shown=shown)
@@ -110,8 +110,8 @@ def _variables(name: str) -> tuple[str, str]:
 
 def unread_variables(environ: Mapping[str, str], inputs: Iterable[str]) -> list[str]:
     """
-    A sentence for each variable that gives no input, and whose name is close to one that would. Any
-    other may be meant for another blueprint.
+    Return a sentence for each variable that gives no input, and whose name is close to one that
+    would. Any other may be meant for another blueprint.
     """
     read = [variable for name in inputs for variable in _variables(name)]
     sentences = []
@@ -125,7 +125,7 @@ def unread_variables(environ: Mapping[str, str], inputs: Iterable[str]) -> list[
 
 def from_text(declaration: Declaration, text: str, at: Location, problems: Problems) -> Node:
     """
-    A value given as text: as it is where text is wanted, else read as JSON or YAML.
+    Return a value given as text: as it is where text is wanted, else read as JSON or YAML.
     """
     if declaration.type.kind == "string":
         return node_of(text, at)
@@ -226,7 +226,7 @@ class InputResolver(Struct, frozen=True):
         self, declared: Iterable[Declaration], sources: Mapping[str, InputSource]
     ) -> dict[str, InputValue]:
         """
-        The inputs that have a value.
+        Return the inputs that have a value.
         """
         values: dict[str, InputValue] = {}
         for declaration in declared:
@@ -243,8 +243,8 @@ class InputResolver(Struct, frozen=True):
         self, values: Mapping[str, InputValue], sources: Mapping[str, InputSource]
     ) -> dict[str, InputValue]:
         """
-        The values, sensitive where one holds another's secret or what looks like one; what stands
-        in the blueprint is no secret any more.
+        Return the values, sensitive where one holds another's secret or what looks like one; what
+        stands in the blueprint is no secret any more.
 
         Law: secrets travel with values.
         """
@@ -271,8 +271,8 @@ class InputResolver(Struct, frozen=True):
         self, declaration: Declaration, candidate: InputSource
     ) -> Declaration:
         """
-        The declaration, sensitive if a module says so of the variable that the input is given to;
-        what stands in the blueprint as it is is no secret any more.
+        Return the declaration, sensitive if a module says so of the variable that the input is
+        given to; what stands in the blueprint as it is is no secret any more.
         """
         if declaration.name not in self.sensitive_variables or _is_written(candidate):
             return declaration
@@ -391,7 +391,7 @@ class InputResolver(Struct, frozen=True):
 
 def _is_written(candidate: InputSource) -> bool:
     """
-    Whether the blueprint holds the value, in clear.
+    Return whether the blueprint holds the value, in clear.
     """
     return candidate.kind == "blueprint" and not is_from(candidate.node)
 

@@ -93,7 +93,7 @@ class StepLinker(Struct, frozen=True):
 
     def link(self, raw_steps: Mapping[str, RawStep]) -> LinkedSteps:
         """
-        The steps with their modules; what is wrong is added to the problems.
+        Return the steps with their modules; what is wrong is added to the problems.
         """
         cache: dict[tuple[Path, str | None], Module | None] = {}
         modules = {name: self._module(raw_step, cache) for name, raw_step in raw_steps.items()}
@@ -170,8 +170,8 @@ class StepLinker(Struct, frozen=True):
 
     def _module_or_stub(self, reference: str, at: Location) -> Module:
         """
-        The module where it can be read, else one of which nothing is known: what is recorded of it
-        is used, and the current module does not stand in the way.
+        Return the module where it can be read, else one of which nothing is known: what is recorded
+        of it is used, and the current module does not stand in the way.
         """
         name, package = split_reference(reference)
         directory = self.project.module_directory(name, at, base=self.base, problems=Problems())
@@ -266,7 +266,7 @@ class LinkedSteps(Struct, frozen=True):
 
     def templates(self) -> list[LocatedTemplate]:
         """
-        All templates of all steps.
+        Return all templates of all steps.
         """
         templates: list[LocatedTemplate] = []
         for name, raw_step in self.raw_steps.items():
@@ -281,8 +281,8 @@ class LinkedSteps(Struct, frozen=True):
 
     def sensitive_templates(self) -> list[LocatedTemplate]:
         """
-        The templates that are given to variables of steps and of their hooks which make a secret of
-        it.
+        Return the templates that are given to variables of steps and of their hooks which make a
+        secret of it.
         """
         raw_steps = [(raw_step, self.modules[name]) for name, raw_step in self.raw_steps.items()]
         for own in self.hooks.values():
@@ -298,7 +298,7 @@ class LinkedSteps(Struct, frozen=True):
 
     def hook_templates(self) -> list[LocatedTemplate]:
         """
-        All templates of all hooks.
+        Return all templates of all hooks.
         """
         hooks = [action for own in self.hooks.values() for action in own.values()]
         return [value for action in hooks for value in action.values()]
@@ -319,7 +319,7 @@ class LinkedSteps(Struct, frozen=True):
 
     def steps(self) -> dict[str, Step]:
         """
-        The steps, in the order they are declared. Only for a blueprint without problems.
+        Return the steps, in the order they are declared. Only for a blueprint without problems.
         """
         return {name: self._step(raw_step) for name, raw_step in self.raw_steps.items()}
 
@@ -345,7 +345,7 @@ class LinkedSteps(Struct, frozen=True):
 
 def _step_without_needs(raw_step: RawStep, module: Module | None, behaviour: Behaviour) -> Step:
     """
-    The step with its module, still without the steps that it needs.
+    Return the step with its module, still without the steps that it needs.
     """
     if module is None or raw_step.module is None:
         raise ValueError(f"{shown_step(raw_step.name)} has no module")
@@ -375,7 +375,8 @@ def _step_without_needs(raw_step: RawStep, module: Module | None, behaviour: Beh
 
 def _type_of(variable: Variable) -> Type:
     """
-    The variable's type; anything where it is none that we can read: the engine judges it then.
+    Return the variable's type; anything where it is none that we can read: the engine judges it
+    then.
     """
     try:
         return parse_type(variable.type) if variable.type else ANY
@@ -385,7 +386,7 @@ def _type_of(variable: Variable) -> Type:
 
 def _typed(value: LocatedTemplate, variable: Variable | None) -> Template:
     """
-    The template, text as written where it is literal and the variable takes text.
+    Return the template, text as written where it is literal and the variable takes text.
     """
     if value.template.uses or variable is None:
         return value.template

@@ -37,7 +37,7 @@ class LocatedTemplate(Struct, frozen=True):
 
 def locate(node: Node, problems: Problems) -> LocatedTemplate:
     """
-    The node as a template; malformed references are added to ``problems`` and left out.
+    Return the node as a template; malformed references are added to ``problems`` and left out.
     """
     try:
         return LocatedTemplate(Template(node.plain), node)

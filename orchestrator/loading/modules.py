@@ -34,7 +34,7 @@ from orchestrator.loading.hcl import Attribute, Block, QuotedString
 
 def split_reference(module_ref: str) -> tuple[str, str | None]:
     """
-    The directory of a module and of the package around it, as a blueprint refers to them.
+    Return the directory of a module and of the package around it, as a blueprint refers to them.
 
     >>> split_reference("../infra//modules/web")
     ('../infra/modules/web', '../infra')
@@ -55,12 +55,13 @@ def read_module(
     engine: EngineKind = "terraform",
 ) -> Module:
     """
-    The module in ``directory`` as this kind of engine reads it, with what its local modules add.
+    Return the module in ``directory`` as this kind of engine reads it, with what its local modules
+    add.
 
     ``shown`` is how the user refers to the directory: it begins the file names in messages.
-    ``package`` is a directory around the module that belongs to it (``package//sub``). Invalid,
-    with every problem found, where it or a local module is no valid configuration, reaches for
-    files that are not copied with it, or calls itself.
+    ``package`` is a directory around the module that belongs to it (``package//sub``). Raises
+    Invalid, with every problem found, if it or a local module is no valid configuration, reaches
+    for files that are not copied with it, or calls itself.
     """
     root = _absolute(directory)
     tree = _ModuleTree(root, shown, engine)
@@ -97,7 +98,7 @@ def read_module(
 
 def _moves(configuration: Configuration) -> Iterator[tuple[str, str]]:
     """
-    The addresses without keys from and to which the module moves objects.
+    Return the addresses without keys from and to which the module moves objects.
     """
     for block in configuration.moves:
         ends = [block.attributes.get(name) for name in ("from", "to")]
@@ -112,7 +113,7 @@ def _absolute(path: Path) -> Path:
 
 def _backend(configuration: Configuration) -> str | None:
     """
-    The type of the backend, "cloud" for a cloud block; None where there is no such block.
+    Return the type of the backend, "cloud" for a cloud block; None if there is no such block.
     """
     blocks = configuration.backends
     if any(block.type == "cloud" for block in blocks):
@@ -122,7 +123,7 @@ def _backend(configuration: Configuration) -> str | None:
 
 def _partial_backend(configuration: Configuration) -> str:
     """
-    The type of the one backend block where that leaves all settings to ``init``, else "".
+    Return the type of the one backend block where that leaves all settings to ``init``, else "".
     """
     blocks = configuration.backends
     is_partial = len(blocks) == 1 and not (blocks[0].attributes or blocks[0].blocks)
@@ -151,7 +152,7 @@ _SOURCE = re.compile(r'(?:^|[{,\s])"?source"?\s*[=:]\s*"([^"]*)"')
 
 def _sources(configuration: Configuration) -> dict[str, str]:
     """
-    The providers that its required_providers name, with their sources.
+    Return the providers that its required_providers name, with their sources.
     """
     sources = {}
     for name, attribute in configuration.required_providers.items():
@@ -162,7 +163,8 @@ def _sources(configuration: Configuration) -> dict[str, str]:
 
 def _implied(configuration: Configuration) -> dict[str, str]:
     """
-    The providers that its blocks name or imply, with the sources they have if none is declared.
+    Return the providers that its blocks name or imply, with the sources they have if none is
+    declared.
     """
     names = {block.labels[0] for block in configuration.providers}
     for block in configuration.resources:
@@ -242,7 +244,8 @@ class _ModuleTree:
 
     def early_variables(self, directory: Path) -> frozenset[str]:
         """
-        The variables of the module in ``directory`` that an engine needs to load the configuration.
+        Return the variables of the module in ``directory`` that an engine needs to load the
+        configuration.
         """
         configuration = self.modules[directory].configuration
         expressions = [*configuration.evaluated_early]
@@ -257,8 +260,8 @@ class _ModuleTree:
 
     def passed_elsewhere(self, directory: Path) -> frozenset[str]:
         """
-        The variables of the module in ``directory`` that modules from elsewhere are given, where
-        OpenTofu reads it.
+        Return the variables of the module in ``directory`` that modules from elsewhere are given,
+        where OpenTofu reads it.
         """
         if self._engine != "tofu":
             return frozenset()
@@ -272,7 +275,7 @@ class _ModuleTree:
 
     def required_versions(self) -> Iterator[Constraint]:
         """
-        Every constraint of the engine's version, the module's own first.
+        Return every constraint of the engine's version, the module's own first.
         """
         for visit in self.modules.values():
             yield from visit.configuration.required_versions
@@ -280,13 +283,13 @@ class _ModuleTree:
 
     def is_for_one_engine(self) -> bool:
         """
-        Whether the other kind of engine reads other files somewhere in the tree.
+        Return whether the other kind of engine reads other files somewhere in the tree.
         """
         return any(visit.configuration.is_for_one_engine for visit in self.modules.values())
 
     def provider_uses(self) -> dict[str, str]:
         """
-        Every provider used in the tree with its source; what a module declares beats what it
+        Return every provider used in the tree with its source; what a module declares beats what it
         implies.
         """
         visits = [visit.configuration for visit in self.modules.values()]
@@ -295,8 +298,8 @@ class _ModuleTree:
 
     def provider_dependencies(self) -> dict[str, ProviderDependencies]:
         """
-        The dependencies of the provider configurations of the tree. A configuration that the module
-        gives to one of its local modules ("module.aws") could depend on anything.
+        Return the dependencies of the provider configurations of the tree. A configuration that the
+        module gives to one of its local modules ("module.aws") could depend on anything.
         """
         own = self.modules[self._root].configuration
         inner = {
@@ -310,9 +313,9 @@ class _ModuleTree:
 
     def protected(self, directory: Path, prefix: str) -> Iterator[ProtectedResource]:
         """
-        The resources with ``prevent_destroy``, under every name that a call gives them, and those
-        that they are moved from. ``prefix`` is the address of the module in ``directory``, with a
-        dot.
+        Return the resources with ``prevent_destroy``, under every name that a call gives them, and
+        those that they are moved from. ``prefix`` is the address of the module in ``directory``,
+        with a dot.
         """
         configuration = self.modules[directory].configuration
         found = list(self._protected_now(directory, prefix))
@@ -383,7 +386,7 @@ _VARIABLE_SOURCE = re.compile(r'"?(\.\.?/(?:[^"$%]*/)?)[^"]*\$\{')
 
 def _child(directory: Path, call: Block) -> Path | None:
     """
-    The directory of the local module that a call names, None where it names another one.
+    Return the directory of the local module that a call names, None if it names another one.
     """
     source = call.attributes.get("source")
     if source is None or source.literal is None:
@@ -396,7 +399,7 @@ _LOCAL = re.compile(r"\.\.?(/|\Z)")
 
 def _only(block: Block, attributes: Collection[str]) -> Block:
     """
-    The block with these attributes only.
+    Return the block with these attributes only.
     """
     items = {name: item for name, item in block.attributes.items() if name in attributes}
     return Block(block.type, block.labels, block.at, items)
@@ -404,8 +407,8 @@ def _only(block: Block, attributes: Collection[str]) -> Block:
 
 def _encryption(configuration: Configuration) -> str | None:
     """
-    A digest of how the module has its state encrypted, with the locals that this is made from; the
-    same wherever the blocks stand.
+    Return a digest of how the module has its state encrypted, with the locals that this is made
+    from; the same wherever the blocks stand.
     """
     blocks = [b for b in configuration.evaluated_early if b.type == "encryption"]
     walk = _Walk(configuration)
@@ -431,7 +434,8 @@ _REFERENCE = re.compile(r"(?<![\w.-])((?:data\.)?[^\W\d][\w-]*)\.([^\W\d][\w-]*)
 
 def provider_dependencies(configuration: Configuration) -> dict[str, ProviderDependencies]:
     """
-    The dependencies of each provider configuration, by local name and alias: "aws", "aws.west".
+    Return the dependencies of each provider configuration, by local name and alias: "aws",
+    "aws.west".
     """
     blocks: dict[str, list[Block]] = {}
     for block in configuration.providers:

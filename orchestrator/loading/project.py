@@ -36,7 +36,7 @@ class ProjectFiles(Struct, frozen=True):
 
     def show(self, path: Path) -> str:
         """
-        The path for messages: relative to the project where it lies inside, with "/".
+        Return the path for messages: relative to the project where it lies inside, with "/".
         """
         normal = Path(os.path.normpath(path))
         for candidate in (normal, _real(path)):
@@ -46,7 +46,7 @@ class ProjectFiles(Struct, frozen=True):
 
     def blueprints(self) -> Mapping[str, list[Path]]:
         """
-        The blueprint files under ``blueprints/`` by the name they give themselves.
+        Return the blueprint files under ``blueprints/`` by the name they give themselves.
 
         Only a line each is looked for: a file is parsed when it is loaded.
         """
@@ -67,18 +67,18 @@ class ProjectFiles(Struct, frozen=True):
 
     def stray_files(self) -> list[str]:
         """
-        The files under ``blueprints/`` that are blueprints by what is in them, or damaged ones, and
-        are not found by a name: without one, without steps, empty, binary.
+        Return the files under ``blueprints/`` that are blueprints by what is in them, or damaged
+        ones, and are not found by a name: without one, without steps, empty, binary.
         """
         named = {path for paths in self.blueprints().values() for path in paths}
         return [self.show(path) for path in self._files() if path not in named and _is_stray(path)]
 
     def find(self, wanted: str, *, directory: Path) -> Path:
         """
-        The blueprint file that ``wanted`` means: a path from ``directory`` or the project, or a
-        name under ``blueprints/``.
+        Return the blueprint file that ``wanted`` means: a path from ``directory`` or the project,
+        or a name under ``blueprints/``.
 
-        Invalid where there is none, several of that name, or it lies outside of the project.
+        Raises Invalid if there is none, several of that name, or it lies outside of the project.
         """
         if "/" in wanted or os.sep in wanted or wanted.endswith(_SUFFIXES):
             for base in (directory, self.project_dir):
@@ -119,7 +119,8 @@ class ProjectFiles(Struct, frozen=True):
         self, name: str, at: Location, *, base: Path, problems: Problems, what: str
     ) -> Path | None:
         """
-        The path that ``name`` means from ``base``; None, with a problem, where it lies outside.
+        Return the path that ``name`` means from ``base``; None, with a problem, where it lies
+        outside.
         """
         path = Path(os.path.normpath(base / name))
         if not _real(path).is_relative_to(_real(self.project_dir)):
@@ -131,7 +132,8 @@ class ProjectFiles(Struct, frozen=True):
         self, name: str, at: Location, *, base: Path, problems: Problems
     ) -> Path | None:
         """
-        The directory of a module; None, with a problem, where it may not be used or is not there.
+        Return the directory of a module; None, with a problem, where it may not be used or is not
+        there.
         """
         if "::" in name or re.match(r"[a-z+]+://|[\w.-]+@", name):
             hint = "fetch it into the project first; modules are local directories"
@@ -151,7 +153,7 @@ class ProjectFiles(Struct, frozen=True):
 
 def project_files(project: ProjectContext) -> ProjectFiles:
     """
-    The files of the project that a command works in.
+    Return the files of the project that a command works in.
     """
     return ProjectFiles(project.project_dir.resolve(), project.settings.module_roots)
 
@@ -161,7 +163,7 @@ _BLUEPRINT_KEYS = ("version", "steps", "environments")
 
 def _is_stray(path: Path) -> bool:
     """
-    Whether a YAML file that is found by no name was meant as a blueprint, and holds no input
+    Return whether a YAML file that is found by no name was meant as a blueprint, and holds no input
     values.
     """
     try:
@@ -174,7 +176,8 @@ def _is_stray(path: Path) -> bool:
 
 def _real(path: Path) -> Path:
     """
-    The path without links. A name that cannot be one of a file stays as it is: nothing is there.
+    Return the path without links. A name that cannot be one of a file stays as it is: nothing is
+    there.
     """
     try:
         return Path(os.path.realpath(path))
@@ -201,8 +204,8 @@ def project_notes(
     project: ProjectContext, deployment: Deployment, *, current_modules: bool
 ) -> list[str]:
     """
-    A sentence for each. ``current_modules`` tells that the modules are those of the project, not of
-    a record.
+    Return a sentence for each. ``current_modules`` tells that the modules are those of the project,
+    not of a record.
     """
     notes = unread_files(deployment, project_files(project)) if current_modules else []
     if deployment.operations.is_shared and project.settings.project == DEFAULT_PROJECT:
@@ -215,9 +218,9 @@ def project_notes(
 
 def unread_files(deployment: Deployment, files: ProjectFiles) -> list[str]:
     """
-    A sentence for each file of values that lies in the directory of a module, and for each provider
-    state there or beside a module that it calls; whoever used the module before expects them to
-    count.
+    Return a sentence for each file of values that lies in the directory of a module, and for each
+    provider state there or beside a module that it calls; whoever used the module before expects
+    them to count.
     """
     steps = list(deployment.steps_and_hooks().values())
     modules = {Path(step.module.directory): step.name for step in steps}
@@ -258,7 +261,7 @@ def _unread_values(directory: Path, shown: str) -> Iterator[str]:
 
 def _left_states(directory: Path) -> Iterator[Path]:
     """
-    The provider states with objects in a directory of a module, relative to it.
+    Return the provider states with objects in a directory of a module, relative to it.
     """
     for place in (directory / _STATE, *sorted((directory / f"{_STATE}.d").glob(f"*/{_STATE}"))):
         if _holds_objects(place):

@@ -90,7 +90,7 @@ def parse_step(
     name: str, node: Node, at: Location, environment: EffectiveBlueprint, problems: Problems
 ) -> RawStep:
     """
-    The step in its node; what is wrong with it is added to ``problems``.
+    Return the step in its node; what is wrong with it is added to ``problems``.
     """
     what = f"step {name!r}"
     check_shape(node, problems, what=what)
@@ -131,7 +131,7 @@ def parse_step(
 
 def parse_backend(node: Node | None, problems: Problems) -> RawBackend:
     """
-    The backend in its node; local under ``.orchestrator/state/`` where nothing is said.
+    Return the backend in its node; local under ``.orchestrator/state/`` where nothing is said.
     """
     if node is None:
         return RawBackend("local", _local_backend(Location("built in")))
@@ -182,7 +182,8 @@ def backend_rules(blueprint: RawBlueprint, values: Mapping[str, InputValue]) -> 
 
 def step_graph(raw_steps: Mapping[str, RawStep], problems: Problems) -> Graph:
     """
-    The graph of the steps by explicit and implied needs; an empty one where they form a circle.
+    Return the graph of the steps by explicit and implied needs; an empty one where they form a
+    circle.
     """
     needs: dict[str, dict[str, Location]] = {}
     for name, raw_step in raw_steps.items():

@@ -81,8 +81,8 @@ def restore_deployment(
     input_policy: InputPolicy = InputPolicy.REQUIRED,
 ) -> Deployment:
     """
-    The deployment of run ``run_id``. Invalid, with all problems, where a secret of it is not to be
-    had any more; where those that are AVAILABLE do, it is left out.
+    Return the deployment of run ``run_id``. Raises Invalid, with all problems, if a secret of it is
+    not to be had any more; where those that are AVAILABLE do, it is left out.
     """
     problems, missing = Problems(), Problems()
     if input_policy is InputPolicy.REQUIRED:
@@ -114,7 +114,7 @@ def restore_deployment(
 
 def stored_module(stored: StoredDeployment, step: Step, project_dir: Path) -> Module:
     """
-    The recorded facts of a stored step's module, and its place in the project if it has one.
+    Return the recorded facts of a stored step's module, and its place in the project if it has one.
     """
     name, package = split_reference(step.module_ref)
     base = (project_dir / stored.path).parent
@@ -127,7 +127,7 @@ def _step(
     step: Step, stored: StoredDeployment, current: CurrentSources, at: Location, problems: Problems
 ) -> Step:
     """
-    The step and the roots of its hooks, with the withheld secrets put back.
+    Return the step and the roots of its hooks, with the withheld secrets put back.
     """
     current_step = (current.steps or {}).get(step.name)
     inputs: dict[str, Template] = dict(step.inputs)
@@ -154,8 +154,8 @@ def _step(
 
 def _setting(step: str, name: str, current: CurrentSources) -> Json:
     """
-    A credential among the settings of a step as the blueprint has it now; where that no longer has
-    the step, as all others have it. None where there is none.
+    Return a credential among the settings of a step as the blueprint has it now; where that no
+    longer has the step, as all others have it. None if there is none.
     """
     steps = current.steps or {}
     asked = [steps[step]] if step in steps else steps.values()
@@ -171,8 +171,8 @@ def _inputs(
     problems: Problems,
 ) -> dict[str, InputValue]:
     """
-    The stored values, with current secrets: from ``ORCHESTRATOR_INPUT_<name>``, else from where
-    each came.
+    Return the stored values, with current secrets: from ``ORCHESTRATOR_INPUT_<name>``, else from
+    where each came.
     """
     secrets = {
         name: Declaration(
@@ -215,7 +215,8 @@ def _environment(
     problems: Problems,
 ) -> dict[str, str]:
     """
-    The recorded environment variables with their current values; one that a step needs must be set.
+    Return the recorded environment variables with their current values; one that a step needs must
+    be set.
     """
     needed = {
         reference.names[0]
@@ -231,7 +232,7 @@ def _environment(
 
 def _templates(step: Step) -> Iterator[Template]:
     """
-    The templates that are resolved when the step is applied; those of its hooks are not.
+    Return the templates that are resolved when the step is applied; those of its hooks are not.
     """
     yield from step.inputs.values()
     yield from step.providers.values()
@@ -243,7 +244,7 @@ def _templates(step: Step) -> Iterator[Template]:
 
 def _former_paths(stored: StoredDeployment, summary: BlueprintSummary | None) -> tuple[str, ...]:
     """
-    All files whose records are those of this blueprint, beside the one it is in now.
+    Return all files whose records are those of this blueprint, beside the one it is in now.
     """
     now = summary.path if summary else stored.path
     paths = (stored.path, *stored.moved_from, *(summary.moved_from if summary else ()))
@@ -257,8 +258,9 @@ def deployment_with_orphans(
     project: ProjectContext, selection: BlueprintSelection, open_store: StoreOpener, *, whole: bool
 ) -> Deployment:
     """
-    The blueprint as far as it is still there, and the steps that left it as they were applied:
-    ``whole``, or only as far as a destroy needs them. ``open_store`` opens an operation store.
+    Return the blueprint as far as it is still there, and the steps that left it as they were
+    applied: ``whole``, or only as far as a destroy needs them. ``open_store`` opens an operation
+    store.
 
     A blueprint or an environment that is gone altogether is known by its records in the operation
     stores of the project and of its other blueprints.
@@ -286,7 +288,7 @@ def gone_deployment(
     project: ProjectContext, selection: BlueprintSelection, open_store: StoreOpener
 ) -> Deployment | None:
     """
-    What records tell of a blueprint or an environment that is gone, without steps; None where it is
+    What records tell of a blueprint or an environment that is gone, without steps; None if it is
     there, or where nothing is recorded: then loading it says what is wrong.
     """
     wanted = selection.environment
@@ -326,8 +328,8 @@ def gone_deployment(
 
 def _check_file_gone(project: ProjectContext, gone: Deployment) -> None:
     """
-    Invalid where the blueprint's file is there under another name than was asked for: what it still
-    has is no orphan.
+    Raise Invalid if the blueprint's file is there under another name than was asked for: what it
+    still has is no orphan.
     """
     if not (project.project_dir / gone.path).is_file():
         return
@@ -342,12 +344,12 @@ def with_orphans(
     base: Deployment, orphans: Mapping[str, Orphan], current: CurrentSources, *, whole: bool
 ) -> Deployment:
     """
-    The deployment with its orphans, each with the inputs that it was applied with and with current
-    secrets, as far as there are any. An orphan needs the steps that it needed when it was applied
-    and that are still there. Orphans that are not ``whole`` can be destroyed, and neither asked for
-    nor checked.
+    Return the deployment with its orphans, each with the inputs that it was applied with and with
+    current secrets, as far as there are any. An orphan needs the steps that it needed when it was
+    applied and that are still there. Orphans that are not ``whole`` can be destroyed, and neither
+    asked for nor checked.
 
-    Invalid where they need each other: they were applied at different times.
+    Raises Invalid if they need each other: they were applied at different times.
     """
     names = {*base.steps, *orphans}
     steps, env = dict(base.steps), dict(base.env)
@@ -383,7 +385,7 @@ def _with_inputs(inputs: Mapping[str, InputValue], root: Step) -> Step:
 
 def _bare(step: Step) -> Step:
     """
-    The step as far as a destroy needs it. Of its compensation only a module's objects can be
+    Return the step as far as a destroy needs it. Of its compensation only a module's objects can be
     destroyed.
     """
     compensation = step.compensate if isinstance(step.compensate, ModuleHook) else None
@@ -392,8 +394,8 @@ def _bare(step: Step) -> Step:
 
 def _alone(stored: StoredDeployment, step: Step) -> StoredDeployment:
     """
-    The deployment with one step only and what that step refers to: the secrets of other steps are
-    not asked for.
+    Return the deployment with one step only and what that step refers to: the secrets of other
+    steps are not asked for.
     """
     used = {
         (ref.kind, ref.names) for template in _all_templates(step) for ref in template.references
@@ -408,8 +410,8 @@ def _alone(stored: StoredDeployment, step: Step) -> StoredDeployment:
 
 def _all_templates(step: Step) -> Iterator[Template]:
     """
-    The templates that are resolved when the step is applied, and those that its hooks are made
-    from.
+    Return the templates that are resolved when the step is applied, and those that its hooks are
+    made from.
     """
     yield from _templates(step)
     for hook in (step.compensate, step.before_destroy):

@@ -114,7 +114,7 @@ class RawBlueprint(Struct, frozen=True):
 
 def parse_blueprint(root: Node, problems: Problems) -> RawBlueprint:
     """
-    The blueprint in a document; what is wrong with its shape is added to ``problems``.
+    Return the blueprint in a document; what is wrong with its shape is added to ``problems``.
     """
     fields = without_nulls(problems.fields(root, _TOP, what="the blueprint"))
     version = fields.get("version")
@@ -142,7 +142,7 @@ def parse_blueprint(root: Node, problems: Problems) -> RawBlueprint:
 
 def without_nulls(fields: Mapping[str, Node]) -> dict[str, Node]:
     """
-    The fields that are not null: null says the same as leaving the key out.
+    Return the fields that are not null: null says the same as leaving the key out.
     """
     return {
         name: node
@@ -168,7 +168,7 @@ def _check_name(name: str, at: Location, problems: Problems, *, what: str) -> No
 
 def _maps(node: Node | None, problems: Problems, *, what: str) -> Mapping[str, Node]:
     """
-    The entries of a map of maps; an entry that is null counts as empty.
+    Return the entries of a map of maps; an entry that is null counts as empty.
     """
     if node is None:
         return {}
@@ -199,7 +199,7 @@ def _settings(fields: Mapping[str, Node], problems: Problems) -> EnvironmentSett
 
 def absence_method(node: Node, problems: Problems) -> AbsenceMethod | None:
     """
-    The value of ``verify_absence``.
+    Return the value of ``verify_absence``.
     """
     match node.value:
         case "state":
@@ -213,7 +213,7 @@ def absence_method(node: Node, problems: Problems) -> AbsenceMethod | None:
 
 def duration(node: Node, problems: Problems, *, what: str) -> float | None:
     """
-    The seconds that a duration stands for.
+    Return the seconds that a duration stands for.
     """
     try:
         return seconds(node.plain)
@@ -275,7 +275,7 @@ def default_at(item: Node) -> Location:
 
 def _type(node: Node | None, problems: Problems, *, what: str) -> tuple[Type, str]:
     """
-    The type, and the expression for it; anything where there is none.
+    Return the type, and the expression for it; anything where there is none.
     """
     anything = (ANY, "any")
     if node is None:

@@ -51,7 +51,7 @@ class FromMapping(Struct, frozen=True):
 
     def as_reference(self, base: Path) -> Json:
         """
-        The ``from:`` mapping that gives the same value again, wherever it stands.
+        Return the ``from:`` mapping that gives the same value again, wherever it stands.
         """
         match self.kind:
             case "env":
@@ -64,7 +64,7 @@ class FromMapping(Struct, frozen=True):
 
 def is_from(node: Node) -> bool:
     """
-    Whether a value is a ``from:`` mapping rather than a map that happens to have such a key.
+    Return whether a value is a ``from:`` mapping rather than a map that happens to have such a key.
     """
     inner = node.fields.get("from")
     return (
@@ -78,7 +78,7 @@ def is_from(node: Node) -> bool:
 
 def parse_from(node: Node, problems: Problems) -> FromMapping | None:
     """
-    The ``from:`` mapping in a node for which `is_from` holds.
+    Return the ``from:`` mapping in a node for which `is_from` holds.
     """
     ((kind, value),) = node.fields["from"].fields.items()
     digest_node = node.fields.get("digest")
@@ -109,7 +109,7 @@ def fetch(
     problems: Problems,
 ) -> str | None:
     """
-    The text that a source gives, without the newline at its end; None where there is none.
+    Return the text that a source gives, without the newline at its end; None if there is none.
 
     A file must lie below ``inside``, if that is given: a blueprint cannot read what is not of its
     project. A variable that is not set is no problem here: the caller knows whether the value is
@@ -144,8 +144,8 @@ def fetch(
 
 def commands_of(project: ProjectContext) -> Callable[[Sequence[str]], str]:
     """
-    Runs the programs that give values to a project's inputs, in its directory; CommandFailed where
-    the operator forbids them.
+    Runs the programs that give values to a project's inputs, in its directory; raises CommandFailed
+    if the operator forbids them.
     """
     trust = project.settings.trust
 
@@ -162,7 +162,8 @@ def run_command(argv: Sequence[str], *, directory: Path | None = None) -> str:
     What a program prints on stdout, as UTF-8 text. No shell, no stdin, at most two minutes; the
     values of inputs are not in its environment.
 
-    CommandFailed where it cannot be started, does not end, or ends with another exit code than 0.
+    Raises CommandFailed if it cannot be started, does not end, or ends with another exit code than
+    0.
     """
     import subprocess  # here: most commands start none, and reading ones must not wait for it
 

@@ -46,8 +46,8 @@ _SCHEMES = {"s3": "s3://", "gcs": "gs://", "azurerm": "az://"}
 
 def store_backend(reading: ReadBlueprint) -> RawBackend:
     """
-    The backend that decides where the operation store lies: that of the environment, where it is
-    local the first other one of a step.
+    Return the backend that decides where the operation store lies: that of the environment, where
+    it is local the first other one of a step.
     """
     backends = (reading.backend, *(step.backend for step in reading.raw_steps.values()))
     return next((item for item in backends if item.type != "local"), reading.backend)
@@ -55,7 +55,7 @@ def store_backend(reading: ReadBlueprint) -> RawBackend:
 
 def inputs_of_location(reading: ReadBlueprint, url: str | None) -> frozenset[str]:
     """
-    The names of the inputs that the location depends on.
+    Return the names of the inputs that the location depends on.
     """
     backend = store_backend(reading)
     if not _needs_block(backend, url):
@@ -68,8 +68,8 @@ def store_location(
     reading: ReadBlueprint, inputs: Mapping[str, InputValue], url: str | None
 ) -> StoreLocation:
     """
-    The location of the operation store. ``url`` is what ``operations.url`` says, None where it says
-    nothing. A backend block whose values are not known here tells no place.
+    Return the location of the operation store. ``url`` is what ``operations.url`` says, None if it
+    says nothing. A backend block whose values are not known here tells no place.
     """
     backend = store_backend(reading)
 
@@ -100,7 +100,7 @@ def _needs_block(backend: RawBackend, url: str | None) -> bool:
 
 def _settings(backend: RawBackend) -> Template:
     """
-    The configuration of a backend but for what tells one state from another.
+    Return the configuration of a backend but for what tells one state from another.
     """
     raw = backend.config.template.raw
     settings = raw if isinstance(raw, Mapping) else {}
@@ -114,10 +114,10 @@ def load_summary(
     run_command: Callable[[Sequence[str]], str] | None = None,
 ) -> BlueprintSummary:
     """
-    The blueprint in an environment as reading commands need it: no module is read, and inputs are
-    looked at only where the place of the operation store depends on them.
+    Return the blueprint in an environment as reading commands need it: no module is read, and
+    inputs are looked at only where the place of the operation store depends on them.
 
-    Invalid with all problems that show without modules.
+    Raises Invalid with all problems that show without modules.
     """
     reading = read_blueprint(project, selection)
     problems, blueprint = reading.problems, reading.blueprint
@@ -158,7 +158,8 @@ def load_summary(
 
 def environment_names(project: ProjectContext, blueprint: str) -> tuple[str, ...]:
     """
-    The environments that a blueprint declares, ("default",) if none, as they stand in the file.
+    Return the environments that a blueprint declares, ("default",) if none, as they stand in the
+    file.
     """
     files = project_files(project)
     path = files.find(blueprint, directory=project.directory)
@@ -188,15 +189,15 @@ def _step_summary(raw_step: RawStep, needs: frozenset[str]) -> StepSummary:
 
 def blueprint_names(project: ProjectContext) -> list[str]:
     """
-    The names of the project's blueprints, sorted.
+    Return the names of the project's blueprints, sorted.
     """
     return sorted(project_files(project).blueprints())
 
 
 def all_summaries(project: ProjectContext) -> list[BlueprintSummary]:
     """
-    Every blueprint of the project in each of its environments; Invalid with the problems of all
-    that are wrong.
+    Return every blueprint of the project in each of its environments; raises Invalid with the
+    problems of all that are wrong.
     """
     summaries: list[BlueprintSummary] = []
     problems: list[Problem] = []
@@ -213,7 +214,7 @@ def all_summaries(project: ProjectContext) -> list[BlueprintSummary]:
 
 def summary_of_target(project: ProjectContext, target: Target) -> BlueprintSummary | None:
     """
-    The blueprint and environment of a target; None where the project no longer has them.
+    Return the blueprint and environment of a target; None if the project no longer has them.
     """
     if target.blueprint not in blueprint_names(project):
         return None
@@ -226,8 +227,8 @@ def store_locations(
     project: ProjectContext, blueprint: str | None = None, environment: str | None = None
 ) -> list[StoreLocation]:
     """
-    The operation stores of the project and of its blueprints, each once; with ``blueprint`` or
-    ``environment`` only theirs. A blueprint that cannot be read tells none.
+    Return the operation stores of the project and of its blueprints, each once; with ``blueprint``
+    or ``environment`` only theirs. A blueprint that cannot be read tells none.
     """
     locations = [] if blueprint or environment else [project.operations]
     for name in blueprint_names(project):
@@ -247,7 +248,7 @@ def seen_locations(
     is_wanted: Callable[[str, str], bool],
 ) -> list[StoreLocation]:
     """
-    The operation stores in which this machine has seen entries of a wanted blueprint and
+    Return the operation stores in which this machine has seen entries of a wanted blueprint and
     environment: one that left its blueprint took along what says where its records lie. They are
     reached as a known one of their kind.
     """

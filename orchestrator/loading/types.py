@@ -67,9 +67,10 @@ ANY = Type("any")
 
 def parse_type(text: str) -> Type:
     """
-    The type that an expression such as ``map(object({a = string, b = optional(number)}))`` names.
+    Return the type that an expression such as ``map(object({a = string, b = optional(number)}))``
+    names.
 
-    ValueError where it is none.
+    Raises ValueError if it is none.
     """
     parser = _Parser(_tokens(text))
     result = parser.parse()
@@ -181,7 +182,8 @@ class _Parser:
 
 def convert(wanted: Type, node: Node, problems: Problems, *, what: str) -> Json:
     """
-    The node's value as ``wanted``; what does not fit is added to ``problems``, without its value.
+    Return the node's value as ``wanted``; what does not fit is added to ``problems``, without its
+    value.
 
     Text that was written without quotes stays as written where text is wanted (``1.10``). Null fits
     every type. Attributes that an object type does not name are kept.

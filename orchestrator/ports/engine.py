@@ -221,7 +221,7 @@ class CallSpec(Struct, frozen=True):
 
 class CallResult(Struct, frozen=True):
     """
-    How an engine call ended. ``exit_code`` is None where the engine or its wrapper was killed.
+    How an engine call ended. ``exit_code`` is None if the engine or its wrapper was killed.
 
     ``messages`` are all that it printed. ``complete``: the event file ends with a whole line and
     the answer file exists. ``stopped``: we sent SIGINT. ``lock`` is the state lock that somebody
@@ -264,7 +264,8 @@ class Engine(Protocol):
 
     def info_in(self, directory: Path) -> EngineInfo:
         """
-        The program as it is in a directory: there a version manager may choose another engine.
+        Return the program as it is in a directory: there a version manager may choose another
+        engine.
         """
 
     def call(
@@ -278,12 +279,12 @@ class Engine(Protocol):
         """
         Run it to its end. ``observe`` gets each message once, in order, masked, as it appears.
 
-        EngineFailed(phase="engine") where it cannot be started at all.
+        Raises EngineFailed(phase="engine") if it cannot be started at all.
         """
 
     def check_program(self, request: Program, spec: CallSpec) -> None:
         """
-        EngineFailed(phase="engine") where the program is not there, or may not be executed.
+        Raise EngineFailed(phase="engine") if the program is not there, or may not be executed.
         """
 
     def recover_call(self, spec: CallSpec, *, complete_log: bool = True) -> RecoveredCall:
@@ -300,42 +301,44 @@ class Engine(Protocol):
 
     def pulled_state(self, result: CallResult) -> PulledState:
         """
-        The state that a ``Pull`` printed; EngineFailed where it is none.
+        Return the state that a ``Pull`` printed; raises EngineFailed if it is none.
         """
 
     def state_in_file(self, file: Path) -> PulledState:
         """
-        The state in a file that an engine left; EngineFailed(phase="surgery") where it is none.
+        Return the state in a file that an engine left; raises EngineFailed(phase="surgery") if it
+        is none.
         """
 
     def state_in_plan(self, plan: Path) -> PulledState | None:
         """
-        The provider state that a saved plan was made on, as it was before the refresh; None where
-        the plan file does not tell.
+        Return the provider state that a saved plan was made on, as it was before the refresh; None
+        if the plan file does not tell.
         """
 
     def refreshed_state_in_plan(self, plan: Path) -> PulledState | None:
         """
-        The same provider state after the refresh of the plan.
+        Return the same provider state after the refresh of the plan.
         """
 
     def plan_content(self, result: CallResult) -> PlanContent:
         """
-        What the call of a ``ShowPlan`` printed; EngineFailed where it cannot be read.
+        What the call of a ``ShowPlan`` printed; raises EngineFailed if it cannot be read.
         """
 
     def emptied_state(self, state: PulledState) -> str:
         """
-        The text of the provider state that follows this one and holds nothing, for a ``Push``.
+        Return the text of the provider state that follows this one and holds nothing, for a
+        ``Push``.
         """
 
     def isolated_state(
         self, state: bytes, wanted: Collection[tuple[str, str | None]]
     ) -> tuple[bytes, Mapping[str, StateObject]]:
         """
-        A provider state of the ``wanted`` objects (address, id) of ``state``, and which
+        Return a provider state of the ``wanted`` objects (address, id) of ``state``, and which
         object each of its addresses stands for. Refreshed beside the same configuration, each is
         asked for by the provider configuration that manages it, whatever becomes of the others.
 
-        EngineFailed where ``state`` is no provider state.
+        Raises EngineFailed if ``state`` is no provider state.
         """

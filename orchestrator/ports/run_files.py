@@ -21,7 +21,7 @@ class RunFiles(Protocol):
 
     def attempt(self, run_id: str, step: str, number: int) -> Path:
         """
-        The directory of a step's attempt, made if need be.
+        Return the directory of a step's attempt, made if need be.
         """
 
     def write(self, path: Path, text: str) -> None:
@@ -35,12 +35,12 @@ class RunFiles(Protocol):
 
     def runs(self) -> list[str]:
         """
-        The ids of the runs on this machine, newest first.
+        Return the ids of the runs on this machine, newest first.
         """
 
     def inside(self, attempt: Path, name: str) -> Path:
         """
-        A directory of its own inside an attempt's, made if need be.
+        Return a directory of its own inside an attempt's, made if need be.
         """
 
     def sweep(self, run_id: str, *, settled: str | None = None) -> None:
@@ -52,13 +52,13 @@ class RunFiles(Protocol):
 
     def private(self, attempt: Path) -> AbstractContextManager[Path]:
         """
-        A directory inside an attempt's for files that hold secrets: removed at the end, by `sweep`
-        where that was not reached.
+        Return a directory inside an attempt's for files that hold secrets: removed at the end, by
+        `sweep` where that was not reached.
         """
 
     def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:
         """
-        The attempts of a step that left files on this machine, by number.
+        Return the attempts of a step that left files on this machine, by number.
         """
 
     def masked(self, run_id: str, step: str) -> dict[str, bytes]:
@@ -69,27 +69,27 @@ class RunFiles(Protocol):
 
     def scratch(self) -> AbstractContextManager[Path]:
         """
-        A private directory for the evidence of a reading command, removed at the end.
+        Return a private directory for the evidence of a reading command, removed at the end.
         """
 
     def crash_log(self, evidence: Path) -> Path | None:
         """
         Where to keep what a crashing engine says, where a call's ``evidence`` does not last; None
-        where it does.
+        if it does.
         """
 
     def engine_identities(self, run_id: str, step: str) -> list[ProcessIdentity]:
         """
-        The processes of all engine calls that a step of a run left on this machine.
+        Return the processes of all engine calls that a step of a run left on this machine.
         """
 
     def late(self) -> list[Path]:
         """
-        The files, on this machine, of outcomes that came too late to be recorded.
+        Return the files, on this machine, of outcomes that came too late to be recorded.
         """
 
     def engine_identity(self, run_id: str, step: str, number: int) -> ProcessIdentity | None:
         """
-        The process of an attempt's mutating engine call, read without touching anything; None
-        where its files are not on this machine or it never began.
+        Return the process of an attempt's mutating engine call, read without touching anything;
+        None if its files are not on this machine or it never began.
         """

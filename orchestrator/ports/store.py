@@ -37,13 +37,13 @@ class OperationStore(Protocol):
 
     def newest(self, target: Target) -> OperationRecord | None:
         """
-        The newest entry of the target; None where there has never been one.
+        Return the newest entry of the target; None if there has never been one.
         """
 
     def newest_known(self, target: Target) -> OperationRecord | None:
         """
-        The newest entry as this store last read or wrote it, which others may have followed since;
-        as `newest` where it has not. It is the one that an append is held against.
+        Return the newest entry as this store last read or wrote it, which others may have followed
+        since; as `newest` where it has not. It is the one that an append is held against.
         """
 
     def append(self, record: OperationRecord) -> None:
@@ -57,14 +57,14 @@ class OperationStore(Protocol):
 
     def history(self, target: Target) -> list[OperationRecord]:
         """
-        All entries of the target, newest first.
+        Return all entries of the target, newest first.
         """
 
     def records(
         self, blueprint: str | None = None, environment: str | None = None
     ) -> list[OperationRecord]:
         """
-        The newest entry of every target there, sorted by target.
+        Return the newest entry of every target there, sorted by target.
         """
 
     def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
@@ -89,7 +89,7 @@ class OperationStore(Protocol):
 
     def lease(self, run_id: str) -> Lease | None:
         """
-        The lease of a run, its age by the store's clock.
+        Return the lease of a run, its age by the store's clock.
         """
 
     def drop_lease(self, run_id: str) -> None: ...
@@ -114,7 +114,7 @@ class OperationStore(Protocol):
 
     def blobs(self, prefix: str) -> list[str]:
         """
-        The names that begin with ``prefix``, sorted.
+        Return the names that begin with ``prefix``, sorted.
         """
 
     def close(self) -> None: ...

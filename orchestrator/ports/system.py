@@ -41,7 +41,7 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """
-        The time in UTC.
+        Return the time in UTC.
         """
 
     def monotonic(self) -> float:
@@ -59,14 +59,14 @@ class Ids(Protocol):
 
     def run_id(self, now: datetime) -> str:
         """
-        A new run id; ids sort by time.
+        Return a new run id; ids sort by time.
         """
 
     def entry_id(self) -> str: ...
 
     def fraction(self) -> float:
         """
-        A random number from 0 to 1, without 1.
+        Return a random number from 0 to 1, without 1.
         """
 
 
@@ -85,7 +85,7 @@ class Approver(Protocol):
 
     def approve(self, command: str, step: str, plan: PlanReady) -> bool:
         """
-        Whether the plan may be carried out.
+        Return whether the plan may be carried out.
         """
 
     def review(self, document: PlanDocument) -> bool:
@@ -95,7 +95,7 @@ class Approver(Protocol):
 
     def agree(self, what: str) -> bool:
         """
-        Whether this may be done; ``what`` says it in one line.
+        Return whether this may be done; ``what`` says it in one line.
         """
 
 

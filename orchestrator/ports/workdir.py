@@ -50,7 +50,8 @@ class Snapshot(Struct, frozen=True):
 
     def uses_provider(self, provider: str) -> bool:
         """
-        Whether a configuration of the provider with this local name is of any use to the module.
+        Return whether a configuration of the provider with this local name is of any use to the
+        module.
         """
         uses = self.provider_uses
         return uses is None or provider in uses or provider in self.provider_sources
@@ -64,9 +65,9 @@ class Snapshot(Struct, frozen=True):
 
     def configuration_depends_on_resources(self, configuration: str) -> bool:
         """
-        Whether the module makes a provider configuration, named as a `StateObject` names it, from
-        managed objects. That of a module in it may be, and that of a snapshot from before it was
-        noted.
+        Return whether the module makes a provider configuration, named as a `StateObject` names it,
+        from managed objects. That of a module in it may be, and that of a snapshot from before it
+        was noted.
         """
         if configuration.startswith("module."):
             return True
@@ -90,8 +91,8 @@ class Snapshot(Struct, frozen=True):
 
     def provider_may_depend_on_resources(self, name: str) -> bool:
         """
-        Whether any configuration of this provider (any alias) depends on managed resources; for an
-        unknown provider: whether any configuration does.
+        Return whether any configuration of this provider (any alias) depends on managed resources;
+        for an unknown provider: whether any configuration does.
         """
         reach = self.provider_reach
         if reach is None:
@@ -108,8 +109,8 @@ class Snapshot(Struct, frozen=True):
 
     def provider_may_depend_on_variable(self, variable: str) -> bool:
         """
-        Whether the module configures a provider with what it is given for a variable; one that was
-        stored before that was noted may.
+        Return whether the module configures a provider with what it is given for a variable; one
+        that was stored before that was noted may.
         """
         if self.provider_reach is None:
             return bool(self.provider_blocks)
@@ -144,13 +145,13 @@ class WorkDir(Struct, frozen=True):
     A working directory, ready for ``init``.
 
     ``location`` names the provider state as the record holds it; ``variables`` are extra values for
-    the variable file (secrets of provider configuration). ``init_needed`` is False where the last
-    init of this directory still holds. ``early_values`` are what any call of the engine in it needs
-    to load the configuration. ``module`` is where its files come from, relative to the project.
+    the variable file (secrets of provider configuration). ``init_needed`` is False if the last init
+    of this directory still holds. ``early_values`` are what any call of the engine in it needs to
+    load the configuration. ``module`` is where its files come from, relative to the project.
     ``required_providers`` and ``provider_blocks`` are what is generated of the kind, in Terraform's
     JSON syntax, the blocks by local name. ``init_key`` is the same where an ``init`` does the same
     but for the place of the provider state; "" where that cannot be told. ``backend_file`` holds
-    the settings of the backend for ``init``, None where the configuration has them all.
+    the settings of the backend for ``init``, None if the configuration has them all.
     """
 
     directory: Path
@@ -173,23 +174,23 @@ class WorkDirs(Protocol):
 
     def lock(self, blueprint: str, environment: str) -> AbstractContextManager[None]:
         """
-        Be the only process that uses these working directories; Busy where another one does. Who
-        dies lets go.
+        Be the only process that uses these working directories; raises Busy if another one does.
+        Who dies lets go.
         """
 
     def snapshot(self, module: Module) -> Snapshot:
         """
-        Pack a module. Invalid where it reaches for files outside itself and its local modules.
+        Pack a module. Raises Invalid if it reaches for files outside itself and its local modules.
         """
 
     def unpack(self, archive: bytes) -> Snapshot:
         """
-        A stored snapshot, parsed as untrusted; StoreUnavailable where it is damaged.
+        Return a stored snapshot, parsed as untrusted; raises StoreUnavailable if it is damaged.
         """
 
     def empty_snapshot(self) -> Snapshot:
         """
-        A module that holds nothing: enough where only the provider state matters.
+        Return a module that holds nothing: enough where only the provider state matters.
         """
 
     def prepare(
@@ -225,17 +226,18 @@ class WorkDirs(Protocol):
 
     def errored_state(self, root: WorkDir) -> Path | None:
         """
-        The ``errored.tfstate`` that lies in the directory.
+        Return the ``errored.tfstate`` that lies in the directory.
         """
 
     def state_file(self, root: WorkDir) -> Path | None:
         """
-        The file in which a local backend keeps the provider state; None of any other backend.
+        Return the file in which a local backend keeps the provider state; None of any other
+        backend.
         """
 
     def damaged_state(self, root: WorkDir) -> Path | None:
         """
-        The file of a local backend whose content is no provider state, nor an encrypted one.
+        Return the file of a local backend whose content is no provider state, nor an encrypted one.
         """
 
     def set_aside(self, file: Path, place: Path) -> Path:
@@ -251,16 +253,16 @@ class WorkDirs(Protocol):
 
     def scratch_copy(self, root: WorkDir, place: Path, *, extra: Mapping[str, str]) -> WorkDir:
         """
-        The configuration of ``root`` in the directory ``place``, on a local provider state that is
-        not there yet: what is asked there changes neither ``root`` nor its provider state.
+        Return the configuration of ``root`` in the directory ``place``, on a local provider state
+        that is not there yet: what is asked there changes neither ``root`` nor its provider state.
 
         ``extra`` are further files by name. It holds secrets: the caller removes ``place``.
         """
 
     def state_locked(self, root: WorkDir) -> bool:
         """
-        Whether another process holds the lock of a provider state that is a file on this machine;
-        False where that cannot be told without an engine.
+        Return whether another process holds the lock of a provider state that is a file on this
+        machine; False if that cannot be told without an engine.
         """
 
     def not_composable(self, roots: Mapping[str, tuple[Snapshot, WorkDir]]) -> Mapping[str, str]:
@@ -273,7 +275,7 @@ class WorkDirs(Protocol):
         self, place: Path, content: Json, *, state: bytes, modules: Mapping[str, WorkDir]
     ) -> WorkDir:
         """
-        A root in the directory ``place``, on a local copy of ``state``, whose ``content`` in
+        Return a root in the directory ``place``, on a local copy of ``state``, whose ``content`` in
         Terraform's JSON syntax calls the ``modules`` by the sources that `module_source` gives for
         their names, without the provider configuration generated for them; the name of the file
         that a call is in begins with that of the call. Nothing is written to their directories. It

@@ -69,7 +69,7 @@ def azure_client(
     container: str, prefix: str | None, settings: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[AzureStore, str]:
     """
-    The client, and where its servers are.
+    Return the client, and where its servers are.
     """
     from obstore.store import AzureStore
 
@@ -181,8 +181,8 @@ def federated(
     token_url: str, client: str, assertion: Callable[[], str]
 ) -> Callable[[], AzureCredential]:
     """
-    A source of tokens of an application in exchange for what ``assertion`` gives: signed by a
-    certificate of the application, or by an issuer that it trusts.
+    Return a source of tokens of an application in exchange for what ``assertion`` gives: signed by
+    a certificate of the application, or by an issuer that it trusts.
     """
 
     def current() -> AzureCredential:
@@ -202,8 +202,8 @@ def federated(
 
 def identity_of_job(url: str, token: str, connection: str) -> Callable[[], str]:
     """
-    A source of the job's identity, which the CI service signs for Azure: Azure Pipelines for a
-    service ``connection``, others for the audience.
+    Return a source of the job's identity, which the CI service signs for Azure: Azure Pipelines for
+    a service ``connection``, others for the audience.
     """
 
     def current() -> str:
@@ -222,9 +222,9 @@ def certificate_assertion(
     bundle: bytes, password: str, client: str, token_url: str
 ) -> Callable[[], str]:
     """
-    A source of assertions that an application signs with the key in a PKCS#12 ``bundle``.
+    Return a source of assertions that an application signs with the key in a PKCS#12 ``bundle``.
 
-    StoreUnavailable where the bundle cannot be read with the password, or has no RSA key.
+    Raises StoreUnavailable if the bundle cannot be read with the password, or has no RSA key.
     """
 
     def current() -> str:

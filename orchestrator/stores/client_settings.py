@@ -51,7 +51,7 @@ def opener(
     endpoint: str, settings: Mapping[str, Any], environ: Mapping[str, str]
 ) -> urllib.request.OpenerDirector:
     """
-    An opener that makes requests of ``endpoint`` under the same conditions as the client.
+    Return an opener that makes requests of ``endpoint`` under the same conditions as the client.
     """
     context = ssl.create_default_context()
     if bundle := certificates(settings, environ):
@@ -67,7 +67,7 @@ def opener(
 
 def _excluded(host: str, settings: Mapping[str, Any]) -> bool:
     """
-    Whether a host is one that ``no_proxy`` names, itself or by the end of its name.
+    Return whether a host is one that ``no_proxy`` names, itself or by the end of its name.
     """
     names = str(settings.get("no_proxy") or "").replace(" ", "").split(",")
     ends = [name.removeprefix("*").lstrip(".") for name in names if name]
@@ -76,8 +76,8 @@ def _excluded(host: str, settings: Mapping[str, Any]) -> bool:
 
 def proxies(settings: Mapping[str, Any]) -> dict[str, str]:
     """
-    The proxies that a backend block names, by scheme. Those of the environment are found by every
-    client itself.
+    Return the proxies that a backend block names, by scheme. Those of the environment are found by
+    every client itself.
     """
     named = {scheme: settings.get(f"{scheme}_proxy") for scheme in ("http", "https")}
     return {scheme: str(url) for scheme, url in named.items() if url}
@@ -85,7 +85,7 @@ def proxies(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def check_address(address: str, what: str) -> None:
     """
-    ValueError for what no client can ask: the library would end in a panic.
+    Raise ValueError for what no client can ask: the library would end in a panic.
     """
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname or " " in parts.netloc:
@@ -95,7 +95,7 @@ def check_address(address: str, what: str) -> None:
 
 def certificates(settings: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
     """
-    The file with further certificate authorities that Terraform trusts.
+    Return the file with further certificate authorities that Terraform trusts.
     """
     file = settings.get("custom_ca_bundle") or environ.get("AWS_CA_BUNDLE")
     trusted = environ.get("SSL_CERT_FILE")
@@ -113,7 +113,7 @@ def retries() -> RetryConfig:
 
 def read_setting(file: str, setting: str) -> bytes:
     """
-    The bytes of the file that a setting names; Invalid where it cannot be read.
+    Return the bytes of the file that a setting names; raises Invalid if it cannot be read.
     """
     try:
         return Path(file).expanduser().read_bytes()
@@ -123,7 +123,7 @@ def read_setting(file: str, setting: str) -> bytes:
 
 def path_or_contents(value: str, setting: str) -> str:
     """
-    The text of a setting that may be given as a file, too, as Terraform reads it.
+    Return the text of a setting that may be given as a file, too, as Terraform reads it.
     """
     try:
         is_file = Path(value).expanduser().is_file()
@@ -134,14 +134,14 @@ def path_or_contents(value: str, setting: str) -> str:
 
 def flag(value: Json) -> bool:
     """
-    Whether a setting of the block, a URL or the environment is on.
+    Return whether a setting of the block, a URL or the environment is on.
     """
     return value is True or str(value).lower() in ("true", "1")
 
 
 def unsupported(backend: str, setting: str, hint: str | None = None) -> Invalid:
     """
-    The error for a setting without which records would be elsewhere, or open to others.
+    Return the error for a setting without which records would be elsewhere, or open to others.
     """
     named = "name the operations store with credentials of its own: operations.url"
     message = f"operations in {backend}: {setting} is not supported there"
@@ -150,7 +150,8 @@ def unsupported(backend: str, setting: str, hint: str | None = None) -> Invalid:
 
 def ask(url: str, body: bytes | None, headers: Mapping[str, str]) -> dict[str, Any]:
     """
-    The JSON of an answer; StoreUnavailable with the server's message where it refuses.
+    Return the JSON of an answer; raises StoreUnavailable with the server's message where it
+    refuses.
     """
     place = url.partition("?")[0]
     for tries_left in (2, 1, 0):

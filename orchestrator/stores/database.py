@@ -59,14 +59,14 @@ def mount_table() -> tuple[Mount, ...]:
 
 def _unescaped(point: str) -> str:
     """
-    A mount point as it is called; the table writes spaces and the like as octal numbers.
+    Return a mount point as it is called; the table writes spaces and the like as octal numbers.
     """
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
 
 
 def network_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
     """
-    The network file system that ``path`` (absolute, resolved) lies on; None where it is local.
+    Return the network file system that ``path`` (absolute, resolved) lies on; None if it is local.
     """
     # Of two mounts at one point the later one is on top.
     over = [mount for mount in mounts if path.is_relative_to(mount.point)]
@@ -110,7 +110,7 @@ def readable_errors(place: Path) -> Iterator[None]:
 
 def is_writable(path: Path) -> bool:
     """
-    Whether this user may write the file and what SQLite puts beside it.
+    Return whether this user may write the file and what SQLite puts beside it.
     """
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
@@ -162,7 +162,7 @@ class Database:
 
     def existing(self) -> sqlite3.Connection | None:
         """
-        The connection; None where there is no file yet. Makes nothing.
+        Return the connection; None if there is no file yet. Makes nothing.
         """
         if self._connection is not None:
             self._require_same_file()
@@ -194,7 +194,8 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """
-        A write transaction; durable when it ends, rolled back where it raises. Makes the file.
+        Yield a write transaction; durable when it ends, rolled back where it raises. Makes the
+        file.
         """
         connection = self.existing()
         if connection is None:
@@ -223,7 +224,7 @@ class Database:
 
     def _copied(self) -> Path:
         """
-        A copy of the file and its log in a private directory.
+        Return a copy of the file and its log in a private directory.
         """
         self._copy = tempfile.TemporaryDirectory(prefix="orchestrator-store-")
         copy = Path(self._copy.name) / self._path.name

@@ -70,7 +70,7 @@ def google_client(
     bucket: str, prefix: str | None, settings: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[GCSStore | ClientWithKey, str]:
     """
-    The client, and where its servers are.
+    Return the client, and where its servers are.
     """
     from obstore.store import GCSStore
 
@@ -143,7 +143,7 @@ def google_client(
 
 def _customer_key(named: str) -> dict[str, str]:
     """
-    The headers of requests for objects that are encrypted by a key of the customer.
+    Return the headers of requests for objects that are encrypted by a key of the customer.
     """
     try:
         key = base64.b64decode(path_or_contents(named, "encryption_key"), validate=False)
@@ -172,8 +172,8 @@ def impersonated(
     account: str, delegates: list[str], source: Callable[[], str]
 ) -> Callable[[], GCSCredential]:
     """
-    A source of tokens of a service account, in the name of the identity whose token ``source``
-    gives.
+    Return a source of tokens of a service account, in the name of the identity whose token
+    ``source`` gives.
     """
 
     def current() -> GCSCredential:
@@ -195,10 +195,10 @@ def impersonated(
 
 def google_token(key: Mapping[str, Any] | None) -> GCSCredential:
     """
-    A token for credentials of any kind; without any, for the identity that the machine or the
-    person is logged in as.
+    Return a token for credentials of any kind; without any, for the identity that the machine or
+    the person is logged in as.
 
-    StoreUnavailable where Google's library is not installed.
+    Raises StoreUnavailable if Google's library is not installed.
     """
     try:
         import google.auth
@@ -259,7 +259,7 @@ def _request(
     **_: Any,
 ) -> _Answer:
     """
-    A request as Google's library makes it.
+    Return a request as Google's library makes it.
     """
     wanted = urllib.request.Request(url, body, dict(headers or {}), method=method)
     try:

@@ -46,11 +46,12 @@ class Bucket(Struct, frozen=True):
 
 def open_bucket(url: str, config: Mapping[str, Json], environ: Mapping[str, str]) -> Bucket:
     """
-    The bucket or container and prefix that ``url`` names: ``s3://BUCKET/PREFIX``, ``gs://...`` or
-    ``az://CONTAINER/PREFIX``. ``config`` is the configuration of the backend block of the same
-    kind, empty without one; parameters of the URL go before it.
+    Return the bucket or container and prefix that ``url`` names: ``s3://BUCKET/PREFIX``,
+    ``gs://...`` or ``az://CONTAINER/PREFIX``. ``config`` is the configuration of the backend block
+    of the same kind, empty without one; parameters of the URL go before it.
 
-    StoreUnavailable where the extra ``objects`` is not installed; Invalid where a setting is wrong.
+    Raises StoreUnavailable if the extra ``objects`` is not installed; raises Invalid if a setting
+    is wrong.
     """
     try:
         from obstore.exceptions import BaseError

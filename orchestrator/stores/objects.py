@@ -131,7 +131,7 @@ class ObjectsStore:
         """
         Let many writers race for one object, to create it and to update it, some rounds.
 
-        StoreUnavailable where more than one of them wins. Two writes one after the other prove
+        Raises StoreUnavailable if more than one of them wins. Two writes one after the other prove
         nothing: there are servers that are right in a row and wrong in a race.
         """
         for _ in range(rounds):
@@ -192,7 +192,8 @@ class ObjectsStore:
 
     def _commit(self, record: OperationRecord, head: _Head | None) -> bool:
         """
-        Whether ``record`` follows ``head``, as far as it is known, and became the head after it.
+        Return whether ``record`` follows ``head``, as far as it is known, and became the head after
+        it.
         """
         target = record.target.target
         if record.sequence != (head.sequence if head else 0) + 1:
@@ -212,7 +213,7 @@ class ObjectsStore:
 
     def _rival(self, record: OperationRecord) -> OperationRecord | None:
         """
-        The entry in the store with the sequence of ``record``; None where there is none.
+        Return the entry in the store with the sequence of ``record``; None if there is none.
         """
         target = record.target.target
         head = self._read_head(target)
@@ -389,7 +390,7 @@ class ObjectsStore:
 
     def _put_if(self, name: str, data: bytes, version: Version | None) -> Version | None:
         """
-        Create an object, or update the ``version`` that was read; None where it is another by now.
+        Create an object, or update the ``version`` that was read; None if it is another by now.
         """
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -435,7 +436,7 @@ class ObjectsStore:
 
     def _list(self, prefix: str) -> Iterator[tuple[str, str | None]]:
         """
-        The names that begin with ``prefix``, and the tag of what each holds.
+        Return the names that begin with ``prefix``, and the tag of what each holds.
         """
         with self._readable_errors(prefix):
             for page in self._client.list(f"{self._base}/{prefix}"):
@@ -477,7 +478,7 @@ def _condition(version: Version) -> dict[str, str]:
 
 def _tag(meta: Mapping[str, Any]) -> str | None:
     """
-    The tag that tells one content of an object from another; quoted in an answer, bare in a
+    Return the tag that tells one content of an object from another; quoted in an answer, bare in a
     listing.
     """
     tag = meta["e_tag"]
@@ -491,7 +492,7 @@ def _target_name(target: Target) -> str:
 
 def _target(name: str) -> Target | None:
     """
-    The target of a head; None for an object that somebody else has put there.
+    Return the target of a head; None for an object that somebody else has put there.
     """
     names = [parse_name(part) for part in name.split("/", 3)[1:]]
     match names:
@@ -511,8 +512,8 @@ def _lease_name(run_id: str) -> str:
 
 def _reason(exc: Exception) -> str:
     """
-    The server's message, else the first line of the client library's: the rest is its own retry
-    bookkeeping.
+    Return the server's message, else the first line of the client library's: the rest is its own
+    retry bookkeeping.
     """
     text = str(exc).strip()
     if "169.254.169.254" in text:  # the last place to ask, on a machine that is no instance
@@ -526,7 +527,7 @@ def _reason(exc: Exception) -> str:
 
 def _refusal(exc: Exception) -> str:
     """
-    The server's reason for a refusal, where it gives one.
+    Return the server's reason for a refusal, where it gives one.
     """
     reason = _server_message(str(exc))
     return f": {reason}" if reason else ""

@@ -107,7 +107,7 @@ class PostgresStore(SqlStore):
     @contextmanager
     def _transaction(self) -> Iterator[Run]:
         """
-        One transaction, committed at the end.
+        Yield one transaction, committed at the end.
 
         A connection that the server ended while it was idle (a restart, a failover) is replaced
         once before the work begins; one that breaks during the work is an outage: whether it was
@@ -128,7 +128,7 @@ class PostgresStore(SqlStore):
 
     def _begun(self) -> Connection:
         """
-        The connection, in a transaction that has our settings.
+        Return the connection, in a transaction that has our settings.
         """
         import psycopg
 
@@ -175,7 +175,7 @@ class PostgresStore(SqlStore):
         """
         Bring the schema to the newest version, in one transaction and one process at a time.
 
-        StoreUnavailable where it is of a version that this program cannot work with.
+        Raises StoreUnavailable if it is of a version that this program cannot work with.
         """
         if self._missing(connection) == 0:
             return
@@ -196,8 +196,8 @@ class PostgresStore(SqlStore):
 
     def _missing(self, connection: Connection) -> int:
         """
-        The number of migrations that have not been made yet. StoreUnavailable where there are more
-        than this program knows.
+        Return the number of migrations that have not been made yet. Raises StoreUnavailable if
+        there are more than this program knows.
         """
         newest, version = len(self._scripts), _version(connection)
         if version > newest:

@@ -64,8 +64,9 @@ _DIGEST = 16
 
 
 def file_name(text: str) -> str:
-    r"""
-    A name for one file or directory, different for different texts; ASCII, at most 180 bytes.
+    """
+    Return a name for one file or directory, different for different texts; ASCII, at most 180
+    bytes.
 
     >>> file_name('cell["a.b"]')
     'cell%5B%22a.b%22%5D'

@@ -21,11 +21,11 @@ def project_key(
     store: OperationStore, project_dir: Path, environ: Mapping[str, str], *, create: bool
 ) -> bytes:
     """
-    The key, 32 bytes: of ``ORCHESTRATOR_KEY``, else of the store. Where neither has one, it is made
-    there with ``create``, else it is good for this process only.
+    Return the key, 32 bytes: of ``ORCHESTRATOR_KEY``, else of the store. Where neither has one, it
+    is made there with ``create``, else it is good for this process only.
 
     Of several first calls at once all return the same key. A file that an earlier version kept on
-    this machine becomes the store's. Invalid for a variable or file that holds no key.
+    this machine becomes the store's. Raises Invalid for a variable or file that holds no key.
     """
     text = environ.get(KEY_VARIABLE)
     if text is not None:

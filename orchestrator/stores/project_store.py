@@ -27,8 +27,8 @@ Tell = Callable[[str], None]
 
 def project_store(project: ProjectContext, location: StoreLocation, tell: Tell) -> WatchedStore:
     """
-    The store at a location; ``tell`` is told where it is not the one to rely on, or was open to
-    other users. Refused where the trust file does not allow it.
+    Return the store at a location; ``tell`` is told where it is not the one to rely on, or was open
+    to other users. Raises Refused if the trust file does not allow it.
     """
     trust = project.settings.trust
     if not trust.allows_store(location.url, project.project_dir):
@@ -60,7 +60,8 @@ def changed_secrets(
     project: ProjectContext, store: OperationStore, stored: StoredDeployment
 ) -> Sequence[str]:
     """
-    The secrets of an earlier deployment that are known to be others today, by `changed_variables`.
+    Return the secrets of an earlier deployment that are known to be others today, by
+    `changed_variables`.
     """
     # Here: most reading commands need neither.
     from orchestrator.domain.blueprint.stored_deployment import changed_variables

@@ -61,7 +61,7 @@ class RunDirectory:
 
     def directory(self, run_id: str) -> Path:
         """
-        The directory of a run, whether or not it exists.
+        Return the directory of a run, whether or not it exists.
         """
         if _RUN_ID.fullmatch(run_id) is None:
             hint = "`orchestrator runs` lists them"
@@ -70,7 +70,8 @@ class RunDirectory:
 
     def attempt(self, run_id: str, step: str, number: int) -> Path:
         """
-        The directory of a step's attempt, made if need be; odd characters of ``step`` are escaped.
+        Return the directory of a step's attempt, made if need be; odd characters of ``step`` are
+        escaped.
         """
         path = self.directory(run_id) / "steps" / file_name(step) / str(number)
         try:
@@ -81,7 +82,7 @@ class RunDirectory:
 
     def write(self, path: Path, text: str) -> None:
         """
-        Write a file below the root durably by rename; ValueError for any other path.
+        Write a file below the root durably by rename; raises ValueError for any other path.
         """
         if not path.resolve().is_relative_to(self._root.resolve()):
             raise ValueError(f"{path} is not below {self._root}")
@@ -98,7 +99,7 @@ class RunDirectory:
 
     def read_run(self, run_id: str) -> RunRecord | None:
         """
-        The run's record; None where there is none, StoreUnavailable where it cannot be read.
+        Return the run's record; None if there is none, StoreUnavailable if it cannot be read.
         """
         path = self.directory(run_id) / _RECORD
         try:
@@ -117,7 +118,7 @@ class RunDirectory:
 
     def runs(self) -> list[str]:
         """
-        The ids of the runs on this machine, newest first.
+        Return the ids of the runs on this machine, newest first.
         """
         if not self._root.exists():
             return []
@@ -151,7 +152,7 @@ class RunDirectory:
 
     def inside(self, attempt: Path, name: str) -> Path:
         """
-        A directory of its own inside an attempt's, made if need be.
+        Return a directory of its own inside an attempt's, made if need be.
         """
         path = attempt / file_name(name)
         try:
@@ -189,8 +190,8 @@ class RunDirectory:
     @contextmanager
     def private(self, attempt: Path) -> Iterator[Path]:
         """
-        A directory inside an attempt's for files that hold secrets: removed at the end, by `sweep`
-        where that was not reached.
+        Yield a directory inside an attempt's for files that hold secrets: removed at the end, by
+        `sweep` where that was not reached.
         """
         try:
             place = tempfile.TemporaryDirectory(prefix=_PRIVATE, dir=attempt)
@@ -201,7 +202,7 @@ class RunDirectory:
 
     def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:
         """
-        The attempts of a step that left files on this machine, by number.
+        Return the attempts of a step that left files on this machine, by number.
         """
         place = self.directory(run_id) / "steps" / file_name(step)
         try:
@@ -214,8 +215,8 @@ class RunDirectory:
 
     def masked(self, run_id: str, step: str) -> dict[str, bytes]:
         """
-        The files of a step on this machine that hold no secret, by their names below the step's
-        directory: masked logs, answers, identities, inventories and inputs.
+        Return the files of a step on this machine that hold no secret, by their names below the
+        step's directory: masked logs, answers, identities, inventories and inputs.
         """
         place = self.directory(run_id) / "steps" / file_name(step)
         files = {}
@@ -230,8 +231,8 @@ class RunDirectory:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """
-        A private directory for the evidence of a reading command, removed at the end; one that a
-        killed process left is removed by the next command.
+        Yield a private directory for the evidence of a reading command, removed at the end; one
+        that a killed process left is removed by the next command.
         """
         try:
             make_private(self._root)
@@ -251,7 +252,7 @@ class RunDirectory:
 
     def crash_log(self, evidence: Path) -> Path | None:
         """
-        The one file beside the runs where the evidence is in a directory that goes.
+        Return the one file beside the runs where the evidence is in a directory that goes.
         """
         lasts = not any(part.startswith((_SCRATCH, _PRIVATE)) for part in evidence.parts)
         return None if lasts else self._root.parent / "crash.log"
@@ -268,7 +269,7 @@ class RunDirectory:
 
     def engine_identities(self, run_id: str, step: str) -> list[ProcessIdentity]:
         """
-        The processes of all engine calls that a step of a run left on this machine.
+        Return the processes of all engine calls that a step of a run left on this machine.
         """
         place = self.directory(run_id) / "steps" / file_name(step)
         identities = []
@@ -279,7 +280,7 @@ class RunDirectory:
 
     def late(self) -> list[Path]:
         """
-        The files of outcomes that came too late to be recorded, oldest run first.
+        Return the files of outcomes that came too late to be recorded, oldest run first.
         """
         runs = [self._root / name for name in self.runs()]
         try:
@@ -290,8 +291,8 @@ class RunDirectory:
 
     def engine_identity(self, run_id: str, step: str, number: int) -> ProcessIdentity | None:
         """
-        The process of an attempt's mutating engine call, read without touching anything; None
-        where its files are not on this machine or it never began.
+        Return the process of an attempt's mutating engine call, read without touching anything;
+        None if its files are not on this machine or it never began.
         """
         place = self.directory(run_id) / "steps" / file_name(step) / str(number)
         try:
@@ -302,14 +303,14 @@ class RunDirectory:
 
 def _only_plans(place: Path) -> bool:
     """
-    Whether the mutating call beside whose files this one lies was never approved.
+    Return whether the mutating call beside whose files this one lies was never approved.
     """
     return place.with_name(_WAITING).exists()
 
 
 def _parse(text: bytes) -> RunRecord:
     """
-    The record in ``text``; ValueError, in one line, where it is damaged or newer.
+    Return the record in ``text``; raises ValueError, in one line, if it is damaged or newer.
     """
     data = json.loads(text)
     schema = str(data.get("schema")) if isinstance(data, dict) else "none"
@@ -363,7 +364,7 @@ class DirectorySpool:
 
     def pending(self) -> list[OperationRecord]:
         """
-        The waiting records, oldest first; StoreUnavailable where a file cannot be read.
+        Return the waiting records, oldest first; raises StoreUnavailable if a file cannot be read.
         """
         try:
             return [self._read(path) for _, _, path in self._files()]

@@ -42,7 +42,7 @@ def s3_client(
     bucket: str, prefix: str | None, settings: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[S3Store, str]:
     """
-    The client, and where its servers are.
+    Return the client, and where its servers are.
     """
     from obstore.store import S3Store
 
@@ -81,7 +81,7 @@ def s3_client(
 
 def endpoint_of(service: str, settings: Mapping[str, Any], environ: Mapping[str, str]) -> str:
     """
-    The address of a service of which the block or the environment says that it is elsewhere.
+    Return the address of a service of which the block or the environment says that it is elsewhere.
     """
     endpoints = settings.get("endpoints")
     values = (
@@ -102,7 +102,7 @@ def _regional_endpoint(region: str, settings: Mapping[str, Any], environ: Mappin
 
 def _variants(settings: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[bool, bool]:
     """
-    Whether servers with validated cryptography, and ones with IPv6, are to be used.
+    Return whether servers with validated cryptography, and ones with IPv6, are to be used.
     """
     fips, dual = (
         flag(
@@ -115,7 +115,7 @@ def _variants(settings: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[
 
 def static_aws_keys(settings: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
     """
-    The static keys of the backend block, else of the environment.
+    Return the static keys of the backend block, else of the environment.
     """
     names = {
         "access_key_id": ("access_key", "AWS_ACCESS_KEY_ID"),
@@ -135,8 +135,8 @@ def renewed_aws_credentials(
     settings: Mapping[str, Any], environ: Mapping[str, str], region: str
 ) -> Callable[[], S3Credential] | None:
     """
-    A source of credentials of an assumed role, chained ones too, a web identity, a profile, the
-    container or the machine, which renews all of the chain; None for static keys.
+    Return a source of credentials of an assumed role, chained ones too, a web identity, a profile,
+    the container or the machine, which renews all of the chain; None for static keys.
     """
     roles = settings.get("assume_role") or []
     roles = [roles] if isinstance(roles, Mapping) else roles
@@ -213,9 +213,9 @@ def _sdk_session(
     settings: Mapping[str, Any], environ: Mapping[str, str], region: str, profile: str | None
 ) -> Any:
     """
-    A session of the AWS SDK, with the files and the places to ask that the block names.
+    Return a session of the AWS SDK, with the files and the places to ask that the block names.
 
-    StoreUnavailable where the SDK is not installed; Invalid for what it cannot do.
+    Raises StoreUnavailable if the SDK is not installed; raises Invalid for what it cannot do.
     """
     try:
         import botocore.session
@@ -260,7 +260,7 @@ def _renewed(fetcher: Any) -> Any:
 
 def _web_identity_token(identity: Mapping[str, Any], environ: Mapping[str, str]) -> str:
     """
-    The current token: its issuer replaces the file.
+    Return the current token: its issuer replaces the file.
     """
     token = identity.get("web_identity_token")
     file = identity.get("web_identity_token_file") or environ.get("AWS_WEB_IDENTITY_TOKEN_FILE")
@@ -282,7 +282,7 @@ _ROLE_BESIDE = {
 
 def _assume_role(role: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """
-    The settings of a role beside its name, as the service takes them.
+    Return the settings of a role beside its name, as the service takes them.
     """
     names = {
         "external_id": "ExternalId",

@@ -23,7 +23,7 @@ _DIRECTORY = Path(__file__).parent / "sql"
 
 def is_ours(file: Path) -> bool:
     """
-    Whether a path leads to a regular file with operation records, as its header says.
+    Return whether a path leads to a regular file with operation records, as its header says.
     """
     try:
         if file.is_symlink() or not file.is_file():  # nothing else is opened: a pipe would block
@@ -39,7 +39,7 @@ def is_ours(file: Path) -> bool:
 @cache
 def queries(dialect: str = "sqlite") -> Mapping[str, str]:
     """
-    The statements of a dialect's ``queries.sql`` by name.
+    Return the statements of a dialect's ``queries.sql`` by name.
     """
     text = (_DIRECTORY / dialect / "queries.sql").read_text(encoding="utf-8")
     _, *parts = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)
@@ -49,7 +49,7 @@ def queries(dialect: str = "sqlite") -> Mapping[str, str]:
 @cache
 def migrations(dialect: str = "sqlite") -> tuple[str, ...]:
     """
-    The scripts of all migrations in order; the N-th makes schema version N out of N-1.
+    Return the scripts of all migrations in order; the N-th makes schema version N out of N-1.
     """
     files = sorted((_DIRECTORY / dialect).glob("[0-9][0-9][0-9][0-9]_*.sql"))
     return tuple(file.read_text(encoding="utf-8") for file in files)
@@ -59,7 +59,7 @@ def migrate(connection: sqlite3.Connection, scripts: Sequence[str], *, place: st
     """
     Bring an open database to the newest schema version, in one transaction.
 
-    StoreUnavailable where it is of a newer version than ``scripts`` make: it stays untouched.
+    Raises StoreUnavailable if it is of a newer version than ``scripts`` make: it stays untouched.
     """
     version = _version(connection)
     if version > len(scripts):
@@ -88,7 +88,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 def _statements(script: str) -> Iterator[str]:
     """
-    The statements of a script; `executescript` is no use, for it commits first.
+    Return the statements of a script; `executescript` is no use, for it commits first.
     """
     statement = ""
     for line in script.splitlines(keepends=True):

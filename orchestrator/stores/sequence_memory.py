@@ -67,7 +67,7 @@ class SequenceMemory:
 
     def seen(self) -> dict[str, SeenEntry]:
         """
-        The newest entry that this machine has seen, by target.
+        Return the newest entry that this machine has seen, by target.
         """
         document = self._document()
         try:
@@ -94,7 +94,7 @@ class SequenceMemory:
     def reconciled(self) -> dict[str, str | None]:
         """
         By target that the store has an older record of: its newest entry when it was reconciled,
-        None where it had none and the provider state was empty.
+        None if it had none and the provider state was empty.
         """
         reconciled = self._document().get("reconciled")
         return dict(reconciled) if isinstance(reconciled, dict) else {}
@@ -110,7 +110,7 @@ class SequenceMemory:
 
     def identity(self) -> str | None:
         """
-        The identity of the store that this machine has seen; None where it has seen none.
+        Return the identity of the store that this machine has seen; None if it has seen none.
         """
         identity = self._document().get("identity")
         return identity if isinstance(identity, str) else None
@@ -194,8 +194,8 @@ def _is_known(seen: SeenEntry | None, item: SeenEntry) -> bool:
 
 def _way_on(place: tuple[str, str] | None) -> str:
     """
-    The hint about a store that has gone back; ``place`` is a blueprint whose store it is, and the
-    environment.
+    Return the hint about a store that has gone back; ``place`` is a blueprint whose store it is,
+    and the environment.
     """
     command = accept_restored_command(*(place or ("", "")))
     return (
@@ -265,7 +265,8 @@ class WatchedStore:
 
     def unreconciled(self) -> dict[Target, OperationRecord | None]:
         """
-        The targets whose record has gone back and that were not reconciled since, with that record.
+        Return the targets whose record has gone back and that were not reconciled since, with that
+        record.
         """
         noted = self._memory.reconciled()
         left: dict[Target, OperationRecord | None] = {}
@@ -376,7 +377,7 @@ class WatchedStore:
 
     def _identity(self) -> str | None:
         """
-        The identity of the store; None where nobody has claimed anything in it yet. Read once.
+        Return the identity of the store; None if nobody has claimed anything in it yet. Read once.
         """
         if self._known_identity is None:
             data = self._store.blob(IDENTITY_BLOB)
@@ -497,7 +498,7 @@ def _another_entry(target: Target, seen: SeenEntry) -> str:
 
 def _is_older(record: OperationRecord | None, seen: SeenEntry) -> bool:
     """
-    Whether the newest entry is older than the seen one, or another one in its place.
+    Return whether the newest entry is older than the seen one, or another one in its place.
     """
     sequence = record.sequence if record else 0
     if record is None or sequence != seen.sequence:

@@ -49,13 +49,13 @@ class SqlStore(ABC):
     @abstractmethod
     def _transaction(self) -> AbstractContextManager[Run]:
         """
-        A transaction that writes: durable when it ends, rolled back where it raises.
+        Return a transaction that writes: durable when it ends, rolled back where it raises.
         """
 
     @abstractmethod
     def _select(self, query: str, parameters: Parameters) -> list[Row]:
         """
-        The rows of a statement that only reads.
+        Return the rows of a statement that only reads.
         """
 
     def newest(self, target: Target) -> OperationRecord | None:

@@ -26,9 +26,10 @@ class SqliteStore(SqlStore):
     """
     Operation records in ``path``. Reading makes neither the file nor its directory.
 
-    Refused on network file systems: their locks and shared memory do not hold across machines.
-    ``mounts`` tells what is mounted, ``busy_timeout`` how many seconds to wait for other processes.
-    Where the file or its directory is not ``writable`` it is read all the same, and never written.
+    Raises Refused on network file systems: their locks and shared memory do not hold across
+    machines. ``mounts`` tells what is mounted, ``busy_timeout`` how many seconds to wait for other
+    processes. Where the file or its directory is not ``writable`` it is read all the same, and
+    never written.
     """
 
     def __init__(

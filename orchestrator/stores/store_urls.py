@@ -41,12 +41,12 @@ def open_store(
     config: Mapping[str, Json] | None = None,
 ) -> OperationStore:
     """
-    The store that ``url`` names: a SQLite file (paths relative to ``project_dir``; the embedded
-    default for None), a PostgreSQL database, a bucket, or ``memory:``. A store that is shared holds
-    ``project`` apart from others; ``config`` is the backend block that tells of credentials and
-    endpoints, and of the database for ``postgres:``, beside ``environ``.
+    Return the store that ``url`` names: a SQLite file (paths relative to ``project_dir``; the
+    embedded default for None), a PostgreSQL database, a bucket, or ``memory:``. A store that is
+    shared holds ``project`` apart from others; ``config`` is the backend block that tells of
+    credentials and endpoints, and of the database for ``postgres:``, beside ``environ``.
 
-    Nothing is opened or made before the first use. Invalid for a URL of no known kind.
+    Nothing is opened or made before the first use. Raises Invalid for a URL of no known kind.
     """
     url = url or DEFAULT_PATH
     file = sqlite_file(url, project_dir, environ)
@@ -74,8 +74,8 @@ def open_store(
 
 def sqlite_file(url: str | None, project_dir: Path, environ: Mapping[str, str]) -> Path | None:
     """
-    The file of the store that ``url`` names, None where it is kept in no file. Invalid for what is
-    no URL.
+    Return the file of the store that ``url`` names, None if it is kept in no file. Raises Invalid
+    for what is no URL.
     """
     url = url or DEFAULT_PATH
     wrong = store_url_problem(url, environ)
@@ -94,7 +94,7 @@ def sqlite_file(url: str | None, project_dir: Path, environ: Mapping[str, str]) 
 
 def _shown(url: str) -> str:
     """
-    A URL without what may be secret in it.
+    Return a URL without what may be secret in it.
     """
     return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
 
@@ -113,7 +113,7 @@ class StorePlacement(Struct, frozen=True):
 
     def no_shared_store(self) -> StoreUnavailable | None:
         """
-        The error where provider states are shared and the records would not be.
+        Return the error where provider states are shared and the records would not be.
         """
         if not self.location.lacks_shared_store:
             return None
@@ -130,7 +130,7 @@ class StorePlacement(Struct, frozen=True):
         self, url: str, blueprint: str, environment: str, records: Sequence[OperationRecord]
     ) -> StoreUnavailable | None:
         """
-        The error where the shared store, at ``url``, has no records of a blueprint that this
+        Return the error where the shared store, at ``url``, has no records of a blueprint that this
         machine knows.
         """
         if records or not self.location.is_shared:
@@ -148,8 +148,8 @@ class StorePlacement(Struct, frozen=True):
 
 def sqlite_records(project_dir: Path) -> Callable[[str, str], Sequence[OperationRecord]]:
     """
-    The records of a blueprint and environment in the SQLite file of a project; the file is not
-    made.
+    Return the records of a blueprint and environment in the SQLite file of a project; the file is
+    not made.
     """
 
     def read(blueprint: str, environment: str) -> Sequence[OperationRecord]:

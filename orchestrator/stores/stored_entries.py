@@ -29,8 +29,8 @@ _NEWER = "a newer version of orchestrator has written it: use that version or a 
 
 def read_entry(text: Json, *, target: Target, sequence: int | None, place: str) -> OperationRecord:
     """
-    The record of an entry, of whatever ``sequence`` where that is None; StoreUnavailable where it
-    is damaged, newer, or another entry's.
+    Return the record of an entry, of whatever ``sequence`` where that is None; raises
+    StoreUnavailable if it is damaged, newer, or another entry's.
     """
     where = f"{place}: entry {sequence or '(newest)'} of {target}"
     try:
@@ -50,8 +50,8 @@ def read_entry(text: Json, *, target: Target, sequence: int | None, place: str) 
 
 def check_chain(entries: list[OperationRecord], *, place: str) -> list[OperationRecord]:
     """
-    The entries of a target, newest first; StoreUnavailable where one was not made from the entry
-    before it that is there now.
+    Return the entries of a target, newest first; raises StoreUnavailable if one was not made from
+    the entry before it that is there now.
     """
     for entry, before in itertools.pairwise(entries):
         if entry.previous_checksum not in (None, before.own_checksum()):
@@ -65,7 +65,7 @@ def check_chain(entries: list[OperationRecord], *, place: str) -> list[Operation
 
 def read_model(kind: type[Model], text: Json, *, what: str, place: str) -> Model:
     """
-    A stored claim or lease; StoreUnavailable where it is damaged.
+    Return a stored claim or lease; raises StoreUnavailable if it is damaged.
     """
     try:
         return kind.model_validate_json(text)
@@ -78,7 +78,7 @@ def read_model(kind: type[Model], text: Json, *, what: str, place: str) -> Model
 
 def fenced_error(record: OperationRecord, rival: OperationRecord | None) -> Fenced:
     """
-    The refusal of an entry whose place ``rival`` has taken, or whose predecessor is missing.
+    Return the refusal of an entry whose place ``rival`` has taken, or whose predecessor is missing.
     """
     entry = f"entry {record.sequence} of {record.target.target}"
     if rival is None:
@@ -97,7 +97,7 @@ _ESCAPED = re.compile(r"=([0-9A-F]{2})")
 
 def path_name(name: str) -> str:
     """
-    A name as a key; ``/`` still separates. An empty part is ``=``.
+    Return a name as a key; ``/`` still separates. An empty part is ``=``.
 
     >>> path_name('a["x.y"]/b'), path_name("a//")
     ('a=5B=22x.y=22=5D/b', 'a/=/=')
@@ -107,7 +107,7 @@ def path_name(name: str) -> str:
 
 def parse_name(key: str) -> str | None:
     """
-    The name that a key was made from; None for one that somebody else has made.
+    Return the name that a key was made from; None for one that somebody else has made.
 
     >>> parse_name(path_name('ä/../%41//')) == 'ä/../%41//'
     True

@@ -32,8 +32,8 @@ def error_text(error: OrchestratorError, paper: Paper) -> str:
 
 def error_document(error: OrchestratorError, paper: Paper) -> ErrorDocument:
     """
-    The error as a document; ``reason`` is that of a refusal, or the phase of an engine failure.
-    Commands in its hint are as ``paper`` has them.
+    Return the error as a document; ``reason`` is that of a refusal, or the phase of an engine
+    failure. Commands in its hint are as ``paper`` has them.
     """
     match error:
         case Refused():
@@ -70,7 +70,7 @@ def problem_documents(problems: Iterable[Problem]) -> tuple[ProblemDocument, ...
 
 def validation_text(document: ValidationDocument, paper: Paper) -> str:
     """
-    All problems, or what was checked.
+    Return all problems, or what was checked.
     """
     page = Page(paper)
     if document.problems:

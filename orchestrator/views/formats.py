@@ -90,7 +90,7 @@ STATUS_STYLE: dict[str, str] = {
 
 def utc(at: datetime) -> str:
     """
-    An absolute time to the second.
+    Return an absolute time to the second.
 
     >>> utc(datetime(2026, 7, 15, 8, 10, 3, tzinfo=UTC))
     '2026-07-15 08:10:03 UTC'
@@ -123,7 +123,7 @@ def moment(at: datetime, now: datetime) -> str:
 
 def duration(seconds: float) -> str:
     """
-    A duration as "0.4 s", "12 s", "3 min 5 s" or "2 h 7 min".
+    Return a duration as "0.4 s", "12 s", "3 min 5 s" or "2 h 7 min".
     """
     if seconds < 1:
         return f"{max(seconds, 0):.1f} s"

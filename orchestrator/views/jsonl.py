@@ -51,7 +51,7 @@ class JsonLinesView:
 
 def _with_hints_from(called_in: str, value: Json) -> Any:
     """
-    The same document, the commands in its hints callable from another directory.
+    Return the same document, the commands in its hints callable from another directory.
     """
     match value:
         case dict():

@@ -23,8 +23,8 @@ from orchestrator.views.page import Page, Paper, Part
 
 def check_text(document: StoreCheckDocument, paper: Paper) -> str:
     """
-    Each thing that a store must do: whether it does, how long it takes, or why not; a reason that
-    is the one before is not repeated.
+    Return each thing that a store must do: whether it does, how long it takes, or why not; a reason
+    that is the one before is not repeated.
     """
     page = Page(paper)
     verdict = "fit for its work" if document.ok else "not usable"
@@ -107,7 +107,7 @@ def engine_text(document: EngineDocument, paper: Paper) -> str:
 
 def outputs_text(document: OutputsDocument, paper: Paper) -> str:
     """
-    A line for each output, whole: ``step.name = value``.
+    Return a line for each output, whole: ``step.name = value``.
     """
     page = Page(paper)
     for step in document.steps:
@@ -127,7 +127,7 @@ def outputs_text(document: OutputsDocument, paper: Paper) -> str:
 
 def graph_text(document: GraphDocument, paper: Paper) -> str:
     """
-    One row per step in the order of an apply; steps of one wave may run at once.
+    Return one row per step in the order of an apply; steps of one wave may run at once.
     """
     page = Page(paper)
     page.line((f"{document.blueprint}/{document.environment}", "bold"))
@@ -148,7 +148,7 @@ def graph_text(document: GraphDocument, paper: Paper) -> str:
 
 def graph_dot(document: GraphDocument) -> str:
     """
-    A Graphviz digraph: an arrow leads from a step to what needs it, dashed to what it owns.
+    Return a Graphviz digraph: an arrow leads from a step to what needs it, dashed to what it owns.
     """
     lines = [
         f"digraph {_quoted(f'{document.blueprint}/{document.environment}')} {{",
@@ -164,7 +164,7 @@ def graph_dot(document: GraphDocument) -> str:
 
 def graph_mermaid(document: GraphDocument) -> str:
     """
-    A Mermaid flowchart, with the arrows of `graph_dot`.
+    Return a Mermaid flowchart, with the arrows of `graph_dot`.
     """
     ids = {step.step: f"s{number}" for number, step in enumerate(document.steps)}
     lines = ["flowchart LR"]
@@ -181,7 +181,7 @@ def graph_mermaid(document: GraphDocument) -> str:
 
 def graph_matrix(document: GraphDocument) -> str:
     """
-    The steps as the matrix of jobs, in a line: what runners take from an output.
+    Return the steps as the matrix of jobs, in a line: what runners take from an output.
     """
     entries = [
         {

@@ -135,7 +135,7 @@ def fault_text(fault: Fault) -> str:
 
 def attempt_text(attempt: Attempt) -> str:
     """
-    An attempt that failed: "apply failed and changed nothing: quota".
+    Return an attempt that failed: "apply failed and changed nothing: quota".
     """
     how = "failed" if attempt.mutated else "failed and changed nothing"
     return f"{attempt.command} {how}: {attempt.error.summary if attempt.error else 'unknown'}"
@@ -163,7 +163,7 @@ def counts_text(step: StepRun) -> str:
 
 def released_texts(released: Iterable[ReleasedObject]) -> list[str]:
     """
-    The objects that were released, by how: "1 forgotten: a.b (id-1) lives on".
+    Return the objects that were released, by how: "1 forgotten: a.b (id-1) lives on".
     """
     items = list(released)
     endings = {
@@ -185,7 +185,7 @@ def released_texts(released: Iterable[ReleasedObject]) -> list[str]:
 
 def outcome_text(step: StepRun) -> str:
     """
-    A step's outcome in one line, without its status.
+    Return a step's outcome in one line, without its status.
     """
     tried = f"{step.attempts} attempts" if step.attempts > 1 else None
     changes = ", ".join(filter(None, (counts_text(step), tried)))
@@ -216,7 +216,7 @@ def outcome_text(step: StepRun) -> str:
 
 def pending_text(blocked_by: Sequence[str], reason: str | None = None) -> str:
     """
-    The line of a step that did not run, and why.
+    Return the line of a step that did not run, and why.
     """
     return _join("not run", f"waits for {', '.join(blocked_by)}" if blocked_by else "", reason)
 
@@ -295,8 +295,8 @@ def failures(
 
 def unoffered_hint(hint: str, offered: Sequence[NextCommand]) -> str:
     """
-    The hint without the parts that name a command which is ``offered`` anyway, maybe with more
-    options.
+    Return the hint without the parts that name a command which is ``offered`` anyway, maybe with
+    more options.
     """
     commands = [set(shlex.split(item.command)) for item in offered]
 
@@ -352,7 +352,7 @@ def diagnostic(page: Page, item: Diagnostic, *, indent: int) -> None:
 
 def diagnostic_text(item: Diagnostic) -> str:
     """
-    A diagnostic in one line.
+    Return a diagnostic in one line.
     """
     place = diagnostic_location(item)
     detail = "" if item.summary in _TOLD_BY_US else " ".join(item.detail.split())
@@ -362,7 +362,7 @@ def diagnostic_text(item: Diagnostic) -> str:
 
 def diagnostic_location(item: Diagnostic) -> str:
     """
-    The object and the place in the module that a diagnostic names.
+    Return the object and the place in the module that a diagnostic names.
     """
     return ", ".join(part for part in (item.address, item.at) if part)
 
@@ -414,7 +414,7 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
 
 def _shown_text(fault: Fault | None) -> str:
     """
-    The text that a screen shows of a fault anyway.
+    Return the text that a screen shows of a fault anyway.
     """
     if fault is None:
         return ""
@@ -424,8 +424,8 @@ def _shown_text(fault: Fault | None) -> str:
 
 def doubt_text(item: Doubt, *, shown: str = "") -> str:
     """
-    An object in doubt: symbol, address, id, since when, and why nothing is known of it; without
-    what the screen shows already (``shown``).
+    Return an object in doubt: symbol, address, id, since when, and why nothing is known of it;
+    without what the screen shows already (``shown``).
     """
     since = f", {item.action} began {utc(item.started_at)}" if item.started_at else ""
     name = f"{item.address} [{item.id}]" if item.id else item.address
@@ -462,8 +462,8 @@ def _object(item: InFlight, id_: str | None = None) -> str:
 
 def shortened_why(why: str, shown: str) -> str:
     """
-    ": " and why something is in doubt, without the error that ends it where that is
-    ``shown`` already; empty where all of it is.
+    ": " and why something is in doubt, without the error that ends it where that is ``shown``
+    already; empty if all of it is.
     """
     text = " ".join(shown.split())
     head, _, error = why.partition(": ")
@@ -515,7 +515,7 @@ def hook_text(run: HookResult, now: datetime) -> str:
 
 def shortened_list(items: Sequence[str]) -> str:
     """
-    The items with commas, or the first of many and how many there are.
+    Return the items with commas, or the first of many and how many there are.
     """
     if len(items) <= _MANY:
         return ", ".join(items)

@@ -61,7 +61,7 @@ def clean(text: str) -> str:
 
 def cells(text: str) -> int:
     """
-    The columns that the text takes on a terminal.
+    Return the columns that the text takes on a terminal.
     """
     if text.isascii():
         return len(text)
@@ -73,8 +73,8 @@ def cells(text: str) -> int:
 
 def callable_from(called_in: str, text: str) -> str:
     """
-    The text, its commands of ours with the directory that they must be called in by ``-C``; "" is
-    none.
+    Return the text, its commands of ours with the directory that they must be called in by ``-C``;
+    "" is none.
     """
     if not called_in:
         return text
@@ -97,7 +97,7 @@ class Paper(Struct, frozen=True):
 
     def on(self, stream: TextIO) -> Paper:
         """
-        The paper for a stream: ASCII only unless the stream writes UTF-8.
+        Return the paper for a stream: ASCII only unless the stream writes UTF-8.
         """
         encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "")
         return replace(self, unicode=encoding == "utf8")
@@ -114,13 +114,13 @@ class Page(Struct):
 
     def glyph(self, ascii_form: str) -> str:
         """
-        The nicer form of ``|``, ``-`` or ``...`` where the paper takes it.
+        Return the nicer form of ``|``, ``-`` or ``...`` where the paper takes it.
         """
         return _GLYPHS[ascii_form] if self.paper.unicode else ascii_form
 
     def paint(self, text: str, style: str) -> str:
         """
-        The text in a style, or as it is without colour.
+        Return the text in a style, or as it is without colour.
         """
         if not (self.paper.color and style and text):
             return text
@@ -157,7 +157,7 @@ class Page(Struct):
 
     def _callable(self, text: str) -> str:
         """
-        The text, its commands of ours such that they can be called from where the reader is.
+        Return the text, its commands of ours such that they can be called from where the reader is.
         """
         return callable_from(self.paper.called_in, text)
 
@@ -234,7 +234,8 @@ class Page(Struct):
 
 def cut(text: str, room: int, dots: str) -> str:
     """
-    The text in one line of at most ``room`` columns: values only, never what a reader copies.
+    Return the text in one line of at most ``room`` columns: values only, never what a reader
+    copies.
     """
     text = " ".join(clean(text).split())
     if cells(text) <= room:

@@ -85,8 +85,8 @@ def _names(page: Page, plan: PlanReady | PlannedStep, *, indent: int) -> None:
 
 def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes") -> str:
     """
-    The plan of a blueprint: the summary, what would be lost, then step by step in the order they
-    would run what changes.
+    Return the plan of a blueprint: the summary, what would be lost, then step by step in the order
+    they would run what changes.
     """
     page = Page(paper)
     target = f"{document.blueprint}/{document.environment}"
@@ -124,7 +124,7 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
 
 def _is_quiet(step: PlannedStep) -> bool:
     """
-    Whether all there is to tell of a step is that it does not change.
+    Return whether all there is to tell of a step is that it does not change.
     """
     details = step.reason or step.drift or step.drifted or step.diagnostics
     failing = any(check.status in ("fail", "error") for check in step.checks)
@@ -133,7 +133,7 @@ def _is_quiet(step: PlannedStep) -> bool:
 
 def step_text(step: PlannedStep, paper: Paper) -> str:
     """
-    The plan of one step.
+    Return the plan of one step.
     """
     page = Page(paper)
     step_plan(page, step)
@@ -142,7 +142,7 @@ def step_text(step: PlannedStep, paper: Paper) -> str:
 
 def plan_summary(document: PlanDocument) -> str:
     """
-    A plan in one line.
+    Return a plan in one line.
     """
     total = [item for step in document.steps for item in step.actions]
     waiting = sum(step.status == "deferred" for step in document.steps)
@@ -277,7 +277,7 @@ def _actions(page: Page, actions: Iterable[PlannedAction], *, indent: int) -> No
 
 def drift_text(document: DriftDocument, paper: Paper) -> str:
     """
-    The drift of a blueprint, step by step.
+    Return the drift of a blueprint, step by step.
     """
     page = Page(paper)
     objects = sum(len(step.resources) for step in document.steps)

@@ -243,8 +243,8 @@ def _style(mark: str) -> str:
 
 def _sides(page: Page, change: AttributeChange) -> tuple[str, str]:
     """
-    The value before and the one after, each in a line. What only the apply makes known is no loss:
-    the value before it is cut rather than shown as lines that go.
+    Return the value before and the one after, each in a line. What only the apply makes known is no
+    loss: the value before it is cut rather than shown as lines that go.
     """
     if change.sensitive:
         another = change.change == "changed"
@@ -256,7 +256,7 @@ def _sides(page: Page, change: AttributeChange) -> tuple[str, str]:
 
 def _fits(page: Page, change: AttributeChange) -> bool:
     """
-    Whether a value is shown in a line, and not as the lines that differ.
+    Return whether a value is shown in a line, and not as the lines that differ.
     """
     if change.sensitive or not change.known:
         return True
@@ -292,7 +292,7 @@ def _is_long_document(text: str) -> bool:
 
 def _difference(change: AttributeChange) -> Iterator[str]:
     """
-    The lines that differ, marked with + and -, each with those around it.
+    Return the lines that differ, marked with + and -, each with those around it.
     """
     old = _lines(change.before) if change.before is not None else []
     new = _lines(change.after) if change.after is not None else []

@@ -48,7 +48,7 @@ class Finding(Struct, frozen=True):
 
 def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
     """
-    The warnings of a plan; one that names no file stands in the ``blueprint`` file.
+    Return the warnings of a plan; one that names no file stands in the ``blueprint`` file.
     """
     for step in document.steps:
         details: set[str] = set()
@@ -71,7 +71,7 @@ def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
 
 def gate_findings(document: GateDocument, *, blueprint: str) -> Iterator[Finding]:
     """
-    The warnings of a gate beside those of its plan.
+    Return the warnings of a gate beside those of its plan.
     """
     for item in _beside_plan(document):
         level: Literal["error", "warning"] = "error" if item.severity == "fail" else "warning"
@@ -86,7 +86,7 @@ def _beside_plan(document: GateDocument) -> Iterator[GateReason]:
 
 def junit(plan: PlanDocument | None, gate: GateDocument | None = None) -> str:
     """
-    A suite for the gate, where that was asked, and one for the plan, where there is one.
+    Return a suite for the gate, where that was asked, and one for the plan, where there is one.
     """
     root = ElementTree.Element("testsuites")
     root.extend([] if gate is None else [_gate_suite(gate)])
@@ -97,7 +97,7 @@ def junit(plan: PlanDocument | None, gate: GateDocument | None = None) -> str:
 
 def _gate_suite(document: GateDocument) -> ElementTree.Element:
     """
-    One test case: failed with all reasons that are not the plan's.
+    Return one test case: failed with all reasons that are not the plan's.
     """
     target = f"{document.blueprint}/{document.environment}"
     reasons = [item for item in _beside_plan(document) if item.severity == "fail"]
@@ -117,7 +117,7 @@ def _gate_suite(document: GateDocument) -> ElementTree.Element:
 
 def _plan_suite(document: PlanDocument) -> ElementTree.Element:
     """
-    One test case a step: failed where it could not be planned, skipped where it is deferred.
+    Return one test case a step: failed where it could not be planned, skipped where it is deferred.
     """
     target = f"{document.blueprint}/{document.environment}"
     refused: dict[str, list[str]] = {}
@@ -188,7 +188,7 @@ def sarif(items: Iterable[Finding], *, version: str, prefix: str = "") -> str:
 
 def gitlab_report(document: PlanDocument) -> str:
     """
-    The report that GitLab shows in a merge request: ``artifacts: reports: terraform``.
+    Return the report that GitLab shows in a merge request: ``artifacts: reports: terraform``.
     """
     counts = document.counts
     return json.dumps(
@@ -223,8 +223,8 @@ _WIDTH = 100
 
 def plan_markdown(document: PlanDocument, paper: Paper, *, whole: str, head: str = "") -> str:
     """
-    The plan in at most `LIMIT` characters, after ``head``; where that is not all of it, ``whole``
-    says where the rest is.
+    Return the plan in at most `LIMIT` characters, after ``head``; where that is not all of it,
+    ``whole`` says where the rest is.
     """
     paper = Paper(now=paper.now, width=_WIDTH)
     target = f"{document.blueprint}/{document.environment}"
@@ -297,7 +297,7 @@ def _names(steps: Iterable[str]) -> str:
 
 def fenced(text: str) -> str:
     """
-    The text in a code fence that nothing in it ends.
+    Return the text in a code fence that nothing in it ends.
     """
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -312,7 +312,7 @@ _STYLES = {"pass": "good", "warn": "warn", "fail": "bad"}
 
 def gate_text(document: GateDocument, paper: Paper) -> str:
     """
-    The verdict with every reason, what fails first, and the plan.
+    Return the verdict with every reason, what fails first, and the plan.
     """
     page = Page(paper)
     gate_reasons(page, document)
@@ -324,7 +324,7 @@ def gate_text(document: GateDocument, paper: Paper) -> str:
 
 def gate_markdown(document: GateDocument) -> str:
     """
-    The verdict and its reasons as Markdown, to stand before the plan.
+    Return the verdict and its reasons as Markdown, to stand before the plan.
     """
     page = Page(Paper(now=datetime.min, width=100))
     gate_reasons(page, document)

@@ -45,8 +45,8 @@ _PROCESS = {
 
 def recovery_text(document: RecoveryDocument, paper: Paper) -> str:
     """
-    Every step with its facts and actions; one that needs nothing is a line, unless the paper is
-    verbose.
+    Return every step with its facts and actions; one that needs nothing is a line, unless the paper
+    is verbose.
     """
     page = Page(paper)
     _head(page, document)
@@ -107,7 +107,7 @@ def _head(page: Page, document: RecoveryDocument) -> None:
 
 def _may_roll_back(step: RecoveryStep) -> bool:
     """
-    Whether a person may want to go back to what was there before.
+    Return whether a person may want to go back to what was there before.
     """
     return step.status in (StepStatus.ERROR, StepStatus.RUNNING)
 
@@ -162,7 +162,7 @@ def _since(step: RecoveryStep, paper: Paper, *, brief: bool) -> str:
 
 def _facts(step: RecoveryStep, *, verbose: bool) -> Iterator[tuple[str, str, Part]]:
     """
-    The known facts of a step, as rows of label, style and text.
+    Return the known facts of a step, as rows of label, style and text.
     """
     evidence, tried = step.evidence, step.evidence.last_attempt
     if step.last_error:
@@ -270,8 +270,8 @@ def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
 
 def _once(message: str, step: RecoveryStep, shown: set[str]) -> str:
     """
-    The message without the notes that are ``shown`` on this step already, and without the id of its
-    run, which stands at its head, or among the facts.
+    Return the message without the notes that are ``shown`` on this step already, and without the id
+    of its run, which stands at its head, or among the facts.
     """
     last = step.evidence.last_run
     run_id = step.run_id or (last.run_id if last else None)

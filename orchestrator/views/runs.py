@@ -120,7 +120,7 @@ def _checked(page: Page, report: TeardownReport) -> None:
 
 def history_text(document: HistoryDocument, paper: Paper) -> str:
     """
-    The entries of a target, newest first.
+    Return the entries of a target, newest first.
     """
     page = Page(paper)
     page.line((document.target, "bold"), f"  project {document.project}")
@@ -173,7 +173,7 @@ def runs_text(document: RunsDocument, paper: Paper) -> str:
 
 def run_text(document: RunDocument, paper: Paper) -> str:
     """
-    One run: who, when, from what, each step, what went wrong, and the evidence.
+    Return one run: who, when, from what, each step, what went wrong, and the evidence.
     """
     run = document.run
     page = Page(paper)
@@ -275,7 +275,7 @@ def _run_facts(run: RunLine, paper: Paper, by: str) -> str:
 
 def _is_lineage_reason(run: RunLine | RunRecord) -> bool:
     """
-    Whether the reason is that of the lineage, which is shown.
+    Return whether the reason is that of the lineage, which is shown.
     """
     return run.lineage is not None and run.lineage.reason == run.reason
 

@@ -52,7 +52,7 @@ _CONDITIONS = {
 
 def status_text(document: StatusDocument, paper: Paper) -> str:
     """
-    The status of one blueprint in an environment.
+    Return the status of one blueprint in an environment.
     """
     page = Page(paper)
     _verdict(page, document)
@@ -84,7 +84,7 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
 
 def status_list_text(document: StatusListDocument, paper: Paper) -> str:
     """
-    All blueprints and environments, a line each; what is not well in detail below it.
+    Return all blueprints and environments, a line each; what is not well in detail below it.
     """
     page = Page(paper)
     if not document.blueprints:

@@ -85,7 +85,8 @@ def run_summary(
 
 def _is_declined(event: RunFinished) -> bool:
     """
-    Whether a person said no before anything was done: nothing went wrong, and little is to be told.
+    Return whether a person said no before anything was done: nothing went wrong, and little is to
+    be told.
     """
     untouched = all(step.status is StepStatus.PENDING for step in event.steps)
     return event.exit_code == ApprovalMissing.exit_code and untouched
@@ -137,7 +138,7 @@ def _outputs(page: Page, event: RunFinished) -> None:
 
 def _others(event: RunFinished) -> str:
     """
-    The steps that are not well and were not part of the run: the verdict counts them, too.
+    Return the steps that are not well and were not part of the run: the verdict counts them, too.
     """
     own = {step.step for step in event.steps}
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)

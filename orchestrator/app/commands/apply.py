@@ -99,8 +99,8 @@ def _snapshot(steps: PreparedSteps, name: str, source: SourceOf) -> Snapshot:
 
 def carried_over(runner: StepRunner, name: str) -> StepRunChanges:
     """
-    The digests in the run's row of a step that the run skips as ok, so that a rerun of this run
-    covers that step, too. Empty where the step was applied from another deployment.
+    Return the digests in the run's row of a step that the run skips as ok, so that a rerun of this
+    run covers that step, too. Empty if the step was applied from another deployment.
     """
     record, services = runner.steps.records.get(name), runner.services
     if record is None or record.deployment != runner.session.run.deployment:
@@ -195,7 +195,8 @@ def work(runner: StepRunner, selected: Sequence[str], *, source: SourceOf, rule:
 
 def _select_steps(runner: StepRunner, selected: Sequence[str], rule: SkipRule) -> list[str]:
     """
-    The steps to work on; the others are reported. Refused where one is forbidden, with all of them.
+    Return the steps to work on; the others are reported. Raises Refused if one is forbidden, with
+    all of them.
     """
     todo: list[str] = []
     forbidden: list[Blocker] = []
@@ -214,7 +215,7 @@ def _select_steps(runner: StepRunner, selected: Sequence[str], rule: SkipRule) -
 
 def _check_all_settings(runner: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:
     """
-    The steps with a check that cannot be carried out, as far as that is known by now.
+    Return the steps with a check that cannot be carried out, as far as that is known by now.
     """
     failures: dict[str, OrchestratorError] = {}
     for name in steps:
@@ -230,7 +231,7 @@ def _check_all_settings(runner: StepRunner, steps: Sequence[str]) -> dict[str, O
 
 def _check_all_certain(runner: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:
     """
-    The steps of which a doubt or an unsaved provider state must be settled first.
+    Return the steps of which a doubt or an unsaved provider state must be settled first.
     """
     failures: dict[str, OrchestratorError] = {}
     for step in steps:

@@ -97,8 +97,8 @@ def _move(runner: StepRunner, name: str) -> Outcome:
 
 def _applied(runner: StepRunner, record: OperationRecord) -> StoredDeployment:
     """
-    The deployment that the target was applied from. Refused where the operation store does not have
-    it.
+    Return the deployment that the target was applied from. Raises Refused if the operation store
+    does not have it.
     """
     own = runner.steps.records.get(step_of(record.target.step))
     digest = record.deployment or (own.deployment if own else None)
@@ -120,7 +120,7 @@ def _as_applied(
     runner: StepRunner, applied: StoredDeployment, step: Step, record: OperationRecord
 ) -> Step:
     """
-    The step with the backend that it was applied with, and the inputs that this refers to.
+    Return the step with the backend that it was applied with, and the inputs that this refers to.
     """
     root = _root(applied, step.name)
     assert root is not None, "it was applied from this"
@@ -164,7 +164,7 @@ def _stored_as_moved(runner: StepRunner, applied: StoredDeployment, step: Step) 
 
 def _literal(value: Json) -> Json:
     """
-    A value as a template that refers to nothing.
+    Return a value as a template that refers to nothing.
     """
     match value:
         case str():
@@ -218,8 +218,8 @@ def move_to(
     the new place, and to the ``deployment`` that has it, once that holds the same; until then,
     whatever happens, it stays with the old one.
 
-    Refused where the new place holds another state, or belongs to another target. A local file at
-    the old place is kept as evidence; what is in another backend is left there.
+    Raises Refused if the new place holds another state, or belongs to another target. A local file
+    at the old place is kept as evidence; what is in another backend is left there.
     """
     services, record, name = runner.services, old.record, new.step.name
     assert record is not None, "only what is recorded moves"

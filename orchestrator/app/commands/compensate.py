@@ -64,7 +64,7 @@ def _hook_failures(
     request: CompensateRequest, runner: StepRunner, todo: Sequence[str]
 ) -> dict[str, OrchestratorError]:
     """
-    The errors of compensations that are known before the first of them runs, by step.
+    Return the errors of compensations that are known before the first of them runs, by step.
     """
     due = [name for name in todo if _why_not(request, runner, name) is None]
     failures: dict[str, OrchestratorError] = {}
@@ -78,7 +78,8 @@ def _hook_failures(
 
 def _hook_run(request: CompensateRequest, runner: StepRunner, name: str) -> HookRun:
     """
-    The compensation of a step; InDoubt or Refused where it is not known what was done before.
+    Return the compensation of a step; raises InDoubt or Refused if it is not known what was done
+    before.
     """
     action, record = runner.deployment.steps[name].compensate, runner.steps.records[name]
     assert action is not None, "only what declares a compensation is compensated"
@@ -93,7 +94,7 @@ def _hook_run(request: CompensateRequest, runner: StepRunner, name: str) -> Hook
 
 def _why_not(request: CompensateRequest, runner: StepRunner, name: str) -> str | None:
     """
-    Why a step is left alone; None where it is not.
+    Why a step is left alone; None if it is not.
     """
     record = runner.steps.records.get(name)
     if runner.deployment.steps[name].compensate is None:

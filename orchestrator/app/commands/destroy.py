@@ -71,8 +71,8 @@ def check_unavailable(
     steps: PreparedSteps, selected: Iterable[str], names: Sequence[str], *, before_destroy: bool
 ) -> None:
     """
-    Refused where a secret of ``names`` is used by a provider configuration of one of the steps, or
-    by its ``before_destroy`` where that is to be done. Invalid where no step was given it.
+    Raise Refused if a secret of ``names`` is used by a provider configuration of one of the steps,
+    or by its ``before_destroy`` where that is to be done. Raises Invalid if no step was given it.
     """
     if not names:
         return
@@ -110,7 +110,7 @@ def _suggestion(name: str, used: Iterable[str]) -> str:
 
 def _secrets(steps: PreparedSteps, step: str) -> Mapping[Path, str]:
     """
-    The names of the secrets among the inputs that the step was applied with, by their path.
+    Return the names of the secrets among the inputs that the step was applied with, by their path.
     """
     text = steps.values.recorded_text(steps.records.get(step))
     return (
@@ -223,7 +223,7 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
 
 def _check_not_retained(runner: StepRunner, request: DestroyRequest) -> None:
     """
-    Refused where a step that is retained was asked for by its name.
+    Raise Refused if a step that is retained was asked for by its name.
     """
     deployment, records = runner.deployment, runner.steps.records
     kept = [
@@ -247,7 +247,7 @@ def _check_not_retained(runner: StepRunner, request: DestroyRequest) -> None:
 
 def _by_engine(plan: Teardown) -> list[str]:
     """
-    The steps that the engine destroys: the others go with their parent.
+    Return the steps that the engine destroys: the others go with their parent.
     """
     return [step for step in plan.todo if step not in plan.removed_with]
 
@@ -270,8 +270,8 @@ def _recorded_inputs(
     runner: StepRunner, steps: Sequence[str]
 ) -> tuple[dict[str, StepInputs], dict[str, OrchestratorError]]:
     """
-    The inputs that each step was applied with, and the errors of steps whose inputs cannot be
-    resolved any more. All are known before the first step is destroyed.
+    Return the inputs that each step was applied with, and the errors of steps whose inputs cannot
+    be resolved any more. All are known before the first step is destroyed.
     """
     inputs: dict[str, StepInputs] = {}
     refusals: dict[str, OrchestratorError] = {}
@@ -285,8 +285,8 @@ def _recorded_inputs(
 
 def _state_refusals(runner: StepRunner, names: Sequence[str]) -> dict[str, OrchestratorError]:
     """
-    The steps whose provider state is not what a destroy may go on from, found before the first of
-    several is destroyed. One that cannot be looked at may still be planned.
+    Return the steps whose provider state is not what a destroy may go on from, found before the
+    first of several is destroyed. One that cannot be looked at may still be planned.
     """
     steps, services = runner.steps, runner.services
 
@@ -320,7 +320,7 @@ def _note_owned_steps(runner: StepRunner, plan: Teardown) -> None:
 
 def _not_retainable(runner: StepRunner, skipped: Collection[str]) -> dict[str, OrchestratorError]:
     """
-    The steps that are declared to be retained and are not ok: they are neither destroyed nor
+    Return the steps that are declared to be retained and are not ok: they are neither destroyed nor
     retained.
     """
     failures: dict[str, OrchestratorError] = {}
@@ -415,7 +415,7 @@ def _report_skipped(
 
 def _settled_away(runner: StepRunner, step: str) -> bool:
     """
-    Whether settling found that an interrupted destroy had reached its end.
+    Return whether settling found that an interrupted destroy had reached its end.
     """
     status = runner.steps.status(step)
     if status not in NOTHING_THERE:

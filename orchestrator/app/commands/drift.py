@@ -30,7 +30,7 @@ def drift(
     services: Services, deployment: Deployment, request: PlanRequest
 ) -> tuple[DriftDocument, int]:
     """
-    The document and the exit code: what failed beats drift beats none.
+    Return the document and the exit code: what failed beats drift beats none.
     """
     selected = select_steps(deployment, request.options, request.verb)
     with steps_to_read(
@@ -88,7 +88,7 @@ class _Looker:
 
     def _why_skipped(self, name: str) -> str | None:
         """
-        Why a step is not looked at, None where it is.
+        Why a step is not looked at, None if it is.
         """
         status = self.steps.status(name)
         if status in (None, *NOTHING_THERE):
@@ -126,7 +126,8 @@ class _Looker:
 
     def _refreshed(self, name: str) -> CheckedPlan:
         """
-        The refresh of a step, made together with the others or alone, checked against its record.
+        Return the refresh of a step, made together with the others or alone, checked against its
+        record.
         """
         composed = self.composed.get(name)
         if composed is not None:

@@ -82,8 +82,8 @@ def look(
 
 def _state(services: Services, prepared: PreparedStep, evidence: Path) -> PulledState | None:
     """
-    The provider state; what is sensitive in it is masked in what comes. A state that cannot be read
-    does not come, either.
+    Return the provider state; what is sensitive in it is masked in what comes. A state that cannot
+    be read does not come, either.
     """
     with suppress(EngineFailed, Busy):
         state = pull(services, prepared.work_dir, evidence, "pull")
@@ -149,7 +149,7 @@ def _check(
     command: EngineCommand, runner: StepRunner, prepared: PreparedStep, state: PulledState
 ) -> None:
     """
-    Refused where what it prints could not be masked, and for a push of what we have shown
+    Raise Refused if what it prints could not be masked, and for a push of what we have shown
     ourselves: its secrets are not in it.
     """
     if command.prints_values:
@@ -176,7 +176,7 @@ def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledSt
     """
     Mask what the target was applied with and its provider state may hold from here on.
 
-    Refused where a secret of the last apply is neither at hand nor found by its digest.
+    Raises Refused if a secret of the last apply is neither at hand nor found by its digest.
     """
     if not state.objects and not state.outputs:
         return
@@ -204,8 +204,8 @@ def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledSt
 
 def _since_complete(history: list[OperationRecord]) -> Iterator[OperationRecord]:
     """
-    The entries, newest first, that the values in the provider state may come from: back to the last
-    one by which all of it was applied.
+    Return the entries, newest first, that the values in the provider state may come from: back to
+    the last one by which all of it was applied.
     """
     for entry in history:
         yield entry
@@ -215,8 +215,8 @@ def _since_complete(history: list[OperationRecord]) -> Iterator[OperationRecord]
 
 def _not_at_hand(steps: PreparedSteps, prepared: PreparedStep, text: str) -> Mapping[str, str]:
     """
-    The names of the secrets, by digest, that a document of recorded inputs holds and whose value is
-    another one or unknown now. Secrets that have the same value are masked from here on.
+    Return the names of the secrets, by digest, that a document of recorded inputs holds and whose
+    value is another one or unknown now. Secrets that have the same value are masked from here on.
     """
     recorded = read_recorded_inputs(text, partial(steps.values.secret_at_hand, prepared.step))
     return recorded.other_secrets(recorded.values, steps.services.key)

@@ -28,7 +28,7 @@ _REFUSABLE: tuple[str, ...] = get_args(Refusable)
 
 def parse_allowed(texts: Collection[str], steps: Collection[str]) -> Allowed:
     """
-    The pairs in ``STEP=CONDITION``; ValueError where a pair is malformed.
+    Return the pairs in ``STEP=CONDITION``; raises ValueError if a pair is malformed.
     """
     pairs = [(step, condition) for step, _, condition in (text.partition("=") for text in texts)]
     for step, condition in pairs:
@@ -41,7 +41,7 @@ def parse_allowed(texts: Collection[str], steps: Collection[str]) -> Allowed:
 
 def invalid_gate(exc: Invalid, *, project: str, blueprint: str, environment: str) -> GateDocument:
     """
-    The verdict on a blueprint that cannot even be loaded.
+    Return the verdict on a blueprint that cannot even be loaded.
     """
     reasons = [
         GateReason(
@@ -63,7 +63,7 @@ def status_to_judge(
     services: Services, read: Callable[[], StatusDocument], *, wait: bool
 ) -> StatusDocument:
     """
-    The status of the blueprint; with ``wait``, after the runs at work on it have ended.
+    Return the status of the blueprint; with ``wait``, after the runs at work on it have ended.
     """
     status = read()
     live = [step.run_id for step in status.steps if step.condition is Condition.LIVE]
@@ -117,8 +117,8 @@ def _of_state(
     place: BlueprintAddress, status: StatusDocument, allowed: Allowed
 ) -> Iterator[GateReason]:
     """
-    The reasons in the records of the steps. A step that failed only warns: the change may be its
-    repair.
+    Return the reasons in the records of the steps. A step that failed only warns: the change may be
+    its repair.
     """
     for step in status.steps:
         for code, message in _conditions(step):

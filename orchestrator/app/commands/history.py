@@ -37,7 +37,7 @@ from orchestrator.ports.store import OperationStore
 
 def history_of(reader: ReadContext, target: Target) -> HistoryDocument:
     """
-    All entries of a target; Invalid where it has none.
+    Return all entries of a target; raises Invalid if it has none.
     """
     entries = reader.store.history(target)
     if not entries:
@@ -64,8 +64,8 @@ def newest_runs(
     readers: Sequence[ReadContext], blueprint: str | None, environment: str | None, limit: int
 ) -> RunsDocument:
     """
-    The newest runs, of this machine and of all stores that can be read; at most ``limit``.
-    StoreUnavailable where none of them can be.
+    Return the newest runs, of this machine and of all stores that can be read; at most ``limit``.
+    Raises StoreUnavailable if none of them can be.
     """
     lines: list[RunLine] = []
     unread: list[UnreadStore] = []
@@ -103,7 +103,8 @@ def newest_runs(
 
 def run_details(readers: Sequence[ReadContext], run_id: str) -> RunDocument:
     """
-    A run with its evidence, from this machine or any store; Invalid where no run has that id.
+    Return a run with its evidence, from this machine or any store; raises Invalid if no run has
+    that id.
     """
     reader = _reader_of(readers, run_id)
     run = find_run(reader.files, reader.store, run_id)
@@ -124,8 +125,8 @@ def run_details(readers: Sequence[ReadContext], run_id: str) -> RunDocument:
 
 def _with_begun(run: RunRecord, lease: Lease | None) -> RunRecord:
     """
-    The run with the steps that its heartbeat reports as begun: a run record has only steps that
-    ended.
+    Return the run with the steps that its heartbeat reports as begun: a run record has only steps
+    that ended.
     """
     begun = lease.targets if lease else ()
     steps = (
@@ -139,7 +140,7 @@ def _with_begun(run: RunRecord, lease: Lease | None) -> RunRecord:
 
 def _attempts(reader: ReadContext, run_id: str, step: str) -> list[AttemptEvidence]:
     """
-    The evidence of a step's attempts: on this machine, else in the operation store.
+    Return the evidence of a step's attempts: on this machine, else in the operation store.
     """
     local = [
         AttemptEvidence(
@@ -163,8 +164,8 @@ def _attempts(reader: ReadContext, run_id: str, step: str) -> list[AttemptEviden
 
 def step_logs(readers: Sequence[ReadContext], run_id: str, step: str) -> dict[str, str]:
     """
-    The masked logs of a step in a run, by attempt and call, in the order of the calls: of this
-    machine, else of a store. Invalid where there are none.
+    Return the masked logs of a step in a run, by attempt and call, in the order of the calls: of
+    this machine, else of a store. Raises Invalid if there are none.
     """
     reader = _reader_of(readers, run_id)
     here = reader.files.masked(run_id, step)
@@ -183,9 +184,9 @@ def step_logs(readers: Sequence[ReadContext], run_id: str, step: str) -> dict[st
 
 def _reader_of(readers: Sequence[ReadContext], run_id: str) -> ReadContext:
     """
-    The reader whose store has a run; the first one where it is of this machine only, or nowhere.
-    StoreUnavailable where it is not of this machine, no store that answers has it, and one does
-    not.
+    Return the reader whose store has a run; the first one where it is of this machine only, or
+    nowhere. Raises StoreUnavailable if it is not of this machine, no store that answers has it, and
+    one does not.
     """
     try:
         store = store_of_run((reader.store for reader in readers), run_id)
@@ -198,7 +199,7 @@ def _reader_of(readers: Sequence[ReadContext], run_id: str) -> ReadContext:
 
 def _begun(files: Mapping[str, bytes], log: str) -> tuple[int, float]:
     """
-    The attempt of a call, and when its process began; those that say nothing come last.
+    Return the attempt of a call, and when its process began; those that say nothing come last.
     """
     identity = files.get(log.removesuffix(".log") + ".identity.json", b"")
     try:
@@ -224,8 +225,8 @@ def graph_document(
     summary: BlueprintSummary, touched: Mapping[str, tuple[str, ...]] | None = None
 ) -> GraphDocument:
     """
-    The steps in the order of an apply; a step's wave is one more than that of what it needs. Only
-    those that a change ``touched``, with the reasons, where that is asked.
+    Return the steps in the order of an apply; a step's wave is one more than that of what it needs.
+    Only those that a change ``touched``, with the reasons, where that is asked.
     """
     graph = summary.graph if touched is None else summary.graph.subset(touched)
     waves: dict[str, int] = {}
@@ -252,7 +253,7 @@ def overdue_reviews(
     store: OperationStore, project: str, today: datetime.date
 ) -> tuple[OverdueReview, ...]:
     """
-    The overdue reviews of a project's retained targets, sorted by target.
+    Return the overdue reviews of a project's retained targets, sorted by target.
     """
     return tuple(
         OverdueReview(

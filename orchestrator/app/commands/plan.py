@@ -196,14 +196,14 @@ class Planner:
 
     def _orphaned(self) -> tuple[str, ...]:
         """
-        The targets that are alive, no longer in the blueprint and so not in the plan.
+        Return the targets that are alive, no longer in the blueprint and so not in the plan.
         """
         records = [record for record in self.steps.records.values() if record is not None]
         return tuple(str(r.target.target) for r in alive_orphans(self.deployment, records))
 
     def _approved_step(self, row: PlannedStep) -> ApprovedStep:
         """
-        The part of a step's plan that an approval keeps.
+        Return the part of a step's plan that an approval keeps.
         """
         assert row.status != "failed", "what failed is not approved"
         approved = self._approved.get(row.step, ApprovedStep(step=row.step, status=row.status))
@@ -211,7 +211,7 @@ class Planner:
 
     def _violations(self, rows: Sequence[PlannedStep]) -> Iterator[Violation]:
         """
-        The violations of the blueprint's policy by the plan.
+        Return the violations of the blueprint's policy by the plan.
         """
         contents = [(row.step, self._contents.get(row.step)) for row in rows]
         steps = [(step, content.objects, content.regions) for step, content in contents if content]
@@ -253,7 +253,7 @@ class Planner:
 
     def _check_hook_known(self, name: str) -> None:
         """
-        Refused where a destroy is, for its `before_destroy` may have run before.
+        Raise Refused if a destroy is, for its `before_destroy` may have run before.
         """
         record = self.steps.records.get(name)
         if self.request.verb == "destroy" and record is not None and self._first(name):
@@ -261,7 +261,7 @@ class Planner:
 
     def _check_destroy(self, name: str) -> None:
         """
-        Refused where a destroy is, for what is protected or was adopted.
+        Raise Refused if a destroy is, for what is protected or was adopted.
         """
         record, plan = self.steps.records[name], self.request.options.plan
         assert record is not None, "what has no record is not planned to be destroyed"
@@ -438,7 +438,7 @@ class Planner:
         self, prepared: PreparedStep, inputs: StepInputs, verb: Direction
     ) -> CheckedPlan:
         """
-        The plan of a step on its own.
+        Return the plan of a step on its own.
         """
         name = prepared.step.name
         return plan_step(
@@ -453,7 +453,7 @@ class Planner:
 
     def _checked(self, name: str, composed: ComposedStep) -> CheckedPlan:
         """
-        The step's part of the composed plan, checked against its record.
+        Return the step's part of the composed plan, checked against its record.
         """
         return check_plan(
             self.services,
@@ -504,8 +504,8 @@ def with_file(
     document: PlanDocument, deployment: Deployment, file: str, inputs: Sequence[str] = ()
 ) -> PlanDocument:
     """
-    The document with the file that it was saved to, and the command that carries it out; ``inputs``
-    are the options that gave the plan its values.
+    Return the document with the file that it was saved to, and the command that carries it out;
+    ``inputs`` are the options that gave the plan its values.
     """
     command = command_line(deployment, document.command, "--plan", file, *inputs)
     offered = NextCommand(command=command, why="changes what was approved, and nothing else")

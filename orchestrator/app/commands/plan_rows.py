@@ -128,7 +128,7 @@ class PlanRows:
 
     def unknown_upstreams(self, step: Step) -> tuple[str, ...]:
         """
-        The steps whose outputs this one refers to and that are not there to be read.
+        Return the steps whose outputs this one refers to and that are not there to be read.
         """
         referred = self._steps.values.referred_steps(step)
         return tuple(
@@ -139,7 +139,7 @@ class PlanRows:
 
     def unapplied_upstreams(self, name: str) -> tuple[str, ...]:
         """
-        The steps that an apply would change before this one.
+        Return the steps that an apply would change before this one.
         """
         graph = self._deployment.graph
         if name not in graph.order:
@@ -153,8 +153,8 @@ class PlanRows:
 
     def moving_needs(self, name: str) -> tuple[str, ...]:
         """
-        The steps that a composed one needs without a reference and that would change: what it reads
-        of them by data sources was read as it is.
+        Return the steps that a composed one needs without a reference and that would change: what
+        it reads of them by data sources was read as it is.
         """
         referred = self._steps.values.referred_steps(self._steps.roots[name])
         needs = self._deployment.graph.needs(name) - referred
@@ -162,8 +162,8 @@ class PlanRows:
 
     def _moves(self, step: str) -> bool:
         """
-        Whether an apply may change what others read of the step, as far as this plan can tell: not
-        where its provider state is only written anew.
+        Return whether an apply may change what others read of the step, as far as this plan can
+        tell: not where its provider state is only written anew.
         """
         row = self.rows.get(step)
         if row is None or row.status == "unchanged":
@@ -173,7 +173,7 @@ class PlanRows:
 
 def _is_unread(exc: OrchestratorError) -> bool:
     """
-    Whether a plan failed because data sources could not be read, and for nothing else.
+    Return whether a plan failed because data sources could not be read, and for nothing else.
     """
     if not isinstance(exc, EngineFailed) or exc.phase != "plan":
         return False

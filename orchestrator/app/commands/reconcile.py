@@ -176,7 +176,8 @@ def _locked(
     runner: StepRunner, name: str, exc: StateLocked, record: OperationRecord | None
 ) -> OrchestratorError:
     """
-    The error, with the way out, once the record tells of the lock; what went wrong with that.
+    Return the error, with the way out, once the record tells of the lock; what went wrong with
+    that.
     """
     services = runner.services
     assert record is not None, "only recorded steps are reconciled"
@@ -200,7 +201,7 @@ def _evidence(
     record: OperationRecord,
 ) -> OperationRecord:
     """
-    The entry that provider state, a plan with the recorded inputs and the checks add up to.
+    Return the entry that provider state, a plan with the recorded inputs and the checks add up to.
     """
     services, evidence = runner.services, runner.steps.evidence(name)
     runner.check_saved(name)
@@ -281,8 +282,8 @@ def _findings(
     forgotten: Sequence[str], runner: StepRunner, prepared: PreparedStep, record: OperationRecord
 ) -> tuple[AbsenceFinding, ...]:
     """
-    The findings about objects that an earlier destroy removed and did not confirm; the provider is
-    asked once.
+    Return the findings about objects that an earlier destroy removed and did not confirm; the
+    provider is asked once.
     """
     if not awaiting_confirmation(record, forgotten=forgotten):
         return ()

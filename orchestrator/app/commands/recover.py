@@ -209,7 +209,7 @@ def _last_run(inspection: Inspection, step: str) -> LastRun | None:
 
 def _last_verified(runs: Sequence[RunRecord]) -> RunRecord | None:
     """
-    The newest run in which every step it had ended ok and verified.
+    Return the newest run in which every step it had ended ok and verified.
     """
     return next((run for run in runs if _ended_ok(run) and not _unverified(run)), None)
 

@@ -65,8 +65,8 @@ def _with_failed_targets(
     services: Services, request: RetryRequest, failed: RunRecord
 ) -> RetryRequest:
     """
-    The request with the targets that the failed run was restricted to. Replacements that the failed
-    run was asked for are named in a warning and not repeated: they may be done already.
+    Return the request with the targets that the failed run was restricted to. Replacements that the
+    failed run was asked for are named in a warning and not repeated: they may be done already.
     """
     targets, replaced = failed.arguments.get("targets"), failed.arguments.get("replace")
     if replaced:
@@ -85,7 +85,7 @@ def rollback(
     services: Services, deployment: Deployment, request: RollbackRequest, *, earlier: PriorRun
 ) -> int:
     """
-    The steps as a run left them that ended ok and verified. Returns the exit code.
+    Return the steps as a run left them that ended ok and verified. Returns the exit code.
     """
     if not request.options.reason:
         raise Refused("reason_missing", "rollback needs a reason", hint="add --reason WHY")
@@ -99,7 +99,7 @@ def rollback(
 
 def redeploy(services: Services, deployment: Deployment, request: RedeployRequest) -> int:
     """
-    A new attempt from blueprint, modules and inputs as they are now. Returns the exit code.
+    Return a new attempt from blueprint, modules and inputs as they are now. Returns the exit code.
     """
     run_id = run_to_redeploy(
         services.files,
@@ -118,7 +118,7 @@ def promote(
     services: Services, deployment: Deployment, request: ApplyRequest, *, earlier: PriorRun
 ) -> int:
     """
-    The very modules of a run in another environment, with this environment's inputs. Returns
+    Return the very modules of a run in another environment, with this environment's inputs. Returns
     the exit code.
     """
 
@@ -140,7 +140,7 @@ def _repeat(
     rule: SkipRule,
 ) -> int:
     """
-    An apply of what the earlier run meant, of its steps unless others are named.
+    Return an apply of what the earlier run meant, of its steps unless others are named.
     """
     steps = request.options.steps or tuple(row.step for row in earlier.record.steps)
     request = replace(
@@ -181,7 +181,7 @@ def _lineage(services: Services, request: RunRequest, kind: str, run_id: str) ->
 
 def module_of_run(earlier: PriorRun) -> SourceOf:
     """
-    The snapshots and lock files of a run, from the store: never the module as it is now.
+    Return the snapshots and lock files of a run, from the store: never the module as it is now.
     """
     rows: Mapping[str, StepRun] = {row.step: row for row in earlier.record.steps}
 
@@ -202,15 +202,15 @@ def module_of_run(earlier: PriorRun) -> SourceOf:
 
 def _snapshots(services: Services) -> frozenset[str]:
     """
-    The names of the snapshots in the store; none is ever removed.
+    Return the names of the snapshots in the store; none is ever removed.
     """
     return frozenset(services.store.blobs(snapshot_blob("")))
 
 
 def _check_secrets(request: RerunRequest, runner: StepRunner, earlier: PriorRun) -> None:
     """
-    Refused where a secret is not what it was in the earlier run and nobody accepted that; Invalid
-    where what is accepted has not changed.
+    Raise Refused if a secret is not what it was in the earlier run and nobody accepted that; raises
+    Invalid if what is accepted has not changed.
     """
     key, run_id = runner.services.key, earlier.record.run_id
     changed = changed_secrets(earlier.deployment, runner.deployment, key)

@@ -27,10 +27,10 @@ from orchestrator.errors import Invalid, Problem, Reason, Refused
 
 def retain(services: Services, deployment: Deployment, request: RetainRequest) -> int:
     """
-    Keep the selected steps: no destroy touches them until they are released. Retained again, a
-    step has a new reason, owner and date of review.
+    Keep the selected steps: no destroy touches them until they are released. Retained again, a step
+    has a new reason, owner and date of review.
 
-    Refused where one of them is neither ok nor retained; then none is.
+    Raises Refused if one of them is neither ok nor retained; then none is.
     """
     return run(services, deployment, request, partial(_retain, request))
 
@@ -39,7 +39,7 @@ def release(services: Services, deployment: Deployment, request: ReleaseRequest)
     """
     Stop retaining the selected steps: they are ok again, and the next destroy takes them down.
 
-    Refused where one of them is not retained; then none is.
+    Raises Refused if one of them is not retained; then none is.
     """
     return run(services, deployment, request, _release)
 

@@ -46,8 +46,8 @@ def status_of(
     reader: ReadContext, summary: BlueprintSummary, steps: Collection[str] | None = None
 ) -> StatusDocument:
     """
-    The status of a blueprint in an environment; with ``steps`` only those are listed. The verdict
-    is over what is listed (`listed_targets`).
+    Return the status of a blueprint in an environment; with ``steps`` only those are listed. The
+    verdict is over what is listed (`listed_targets`).
     """
     watch = reader.liveness_probe()
     records = reader.records(summary)
@@ -100,9 +100,9 @@ def status_of_all(
     seen: Sequence[StoreLocation] = (),
 ) -> StatusListDocument:
     """
-    The status of every blueprint and environment that has a file, each from its own store, and of
-    those that have only records left, in these stores, the project's, or one ``seen`` earlier.
-    StoreUnavailable where none of them can be read.
+    Return the status of every blueprint and environment that has a file, each from its own store,
+    and of those that have only records left, in these stores, the project's, or one ``seen``
+    earlier. Raises StoreUnavailable if none of them can be read.
     """
     documents = []
     places: list[StoreLocation | None] = []
@@ -141,7 +141,8 @@ def outputs_of(
     reader: ReadContext, summary: BlueprintSummary, steps: Collection[str] | None = None
 ) -> OutputsDocument:
     """
-    The outputs that the records of a blueprint in an environment know; with ``steps`` only theirs.
+    Return the outputs that the records of a blueprint in an environment know; with ``steps`` only
+    theirs.
     """
     records = reader.records(summary)
     rows = []
@@ -169,8 +170,8 @@ def undeclared_documents(
     reader: ReadContext, declared: Collection[tuple[str, str]]
 ) -> list[StatusDocument]:
     """
-    The status of blueprints and environments that have records of this project and no file any
-    more: all their targets are orphaned.
+    Return the status of blueprints and environments that have records of this project and no file
+    any more: all their targets are orphaned.
     """
     records_by_place: dict[tuple[str, str], list[OperationRecord]] = {}
     for record in reader.store.records():
@@ -206,7 +207,7 @@ def _recorded(
     condition: Condition | None,
 ) -> StepState:
     """
-    A step as its newest record tells it.
+    Return a step as its newest record tells it.
     """
     target = record.target.target
     lease = reader.store.lease(record.run_id) if record.status is Status.RUNNING else None
@@ -254,7 +255,7 @@ def _next(
     selected: Sequence[str],
 ) -> tuple[NextCommand, ...]:
     """
-    The commands to go on with where a step is not ok or a target is orphaned; about the
+    Return the commands to go on with where a step is not ok or a target is orphaned; about the
     ``selected`` steps only, where there are any.
     """
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)
@@ -278,7 +279,7 @@ def _waits_for_parent(
     record: OperationRecord, records: Mapping[str, OperationRecord]
 ) -> tuple[str, ...]:
     """
-    The parent that is being destroyed right now, and with which the target goes.
+    Return the parent that is being destroyed right now, and with which the target goes.
     """
     parent = parent_of(record, records)
     if parent is None or record.status in NOTHING_THERE or parent.active_command != "destroy":
@@ -311,8 +312,8 @@ class _LocalAttempts:
 
     def failed(self, step: str, *, since: str) -> Attempt | None:
         """
-        The newest attempt at a step, where it came after run ``since`` and failed before anything
-        was recorded of it.
+        Return the newest attempt at a step, where it came after run ``since`` and failed before
+        anything was recorded of it.
         """
         if not any(run_id > since for run_id in self._ids):  # the usual case: none is read
             return None
@@ -328,8 +329,8 @@ def _pending(
     tried: Attempt | None,
 ) -> StepState:
     """
-    A step without a record, the newest attempt if it failed, and the upstream steps that are not
-    ready, in the order of an apply.
+    Return a step without a record, the newest attempt if it failed, and the upstream steps that are
+    not ready, in the order of an apply.
     """
     upstreams = summary.graph.upstreams(target.step)
     blocked = tuple(
@@ -367,7 +368,7 @@ def check_expectation(
     graph: Graph | None = None,
 ) -> None:
     """
-    Refused where the expectation does not hold; None expects nothing.
+    Raise Refused if the expectation does not hold; None expects nothing.
 
     ``ok`` is about the verdict, and about what the newest attempt of a step found. ``destroyed``
     holds if every target is destroyed or absent, or with ``allow_retained`` retained and its review
@@ -407,8 +408,8 @@ def check_expectation(
 
 def _counts(row: StepState, document: StatusDocument) -> bool:
     """
-    Whether the row counts. A hook's module, whose objects stay on purpose, and an orphaned target
-    count only where they failed or are running.
+    Return whether the row counts. A hook's module, whose objects stay on purpose, and an orphaned
+    target count only where they failed or are running.
     """
     beside = hook_of(row.step) is not None or row.target in document.orphaned
     return not beside or row.status in (StepStatus.ERROR, StepStatus.RUNNING)
@@ -416,7 +417,7 @@ def _counts(row: StepState, document: StatusDocument) -> bool:
 
 def _needed_by_retained(document: StatusDocument, graph: Graph) -> frozenset[str]:
     """
-    The steps that are ok, and stay because a retained step needs them.
+    Return the steps that are ok, and stay because a retained step needs them.
     """
     retained = [
         row.step
@@ -433,7 +434,7 @@ def _deviation(row: StepState) -> str:
     """
     Why a step with the expected status is not as expected: its newest attempt found that its
     objects or its provider state are not what is recorded, or it was compensated since its apply.
-    Empty where neither is so.
+    Empty if neither is so.
     """
     tried = row.failed_attempt
     finding = _FINDINGS.get(tried.error.code) if tried is not None and tried.error else None
@@ -446,7 +447,7 @@ def _deviation(row: StepState) -> str:
 
 def _why_not_destroyed(row: StepState, *, allow_retained: bool) -> str:
     """
-    Why a step does not count as destroyed; empty where it does.
+    Why a step does not count as destroyed; empty if it does.
     """
     if row.failed_attempt is not None:
         return f"the newest {row.failed_attempt.command} of {row.step} failed"

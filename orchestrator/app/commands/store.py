@@ -127,8 +127,8 @@ def copy_store(
     and ``environment`` only its entries and runs.
 
     It can be repeated: what is there already is recognised. The destination is held meanwhile: half
-    a history must not be believed. Busy where a run holds a claim in either; Fenced where the
-    destination holds other entries of a target; Invalid where there is nothing to copy.
+    a history must not be believed. Raises Busy if a run holds a claim in either; raises Fenced if
+    the destination holds other entries of a target; raises Invalid if there is nothing to copy.
     """
     records = source.records(blueprint, environment)
     _check_some(records, source.url, f" of {blueprint}/{environment}" if blueprint else "")
@@ -167,8 +167,8 @@ def _copy_blobs(
     progress: Progress,
 ) -> list[str]:
     """
-    The names of the blobs that were copied, but for the store's own identity and other blueprints'
-    runs.
+    Return the names of the blobs that were copied, but for the store's own identity and other
+    blueprints' runs.
     """
     strangers = _runs_of_others(source, blueprint, environment) if blueprint else frozenset()
     names = [
@@ -194,7 +194,7 @@ def _places(records: Iterable[OperationRecord]) -> set[tuple[str, str]]:
 
 def _check_some(items: Sequence[object], place: str, whose: str = "") -> None:
     """
-    Invalid where nothing was found: a store that does not exist reads as an empty one.
+    Raise Invalid if nothing was found: a store that does not exist reads as an empty one.
     """
     if not items:
         problem = f"there are no records{whose} in {place}"
@@ -227,7 +227,7 @@ def _runs_of_others(
     store: OperationStore, blueprint: str, environment: str | None
 ) -> frozenset[str]:
     """
-    The ids of the runs that were about another blueprint or environment.
+    Return the ids of the runs that were about another blueprint or environment.
     """
     others = set()
     for name in store.blobs("runs/"):
@@ -241,7 +241,7 @@ def _runs_of_others(
 
 def _run_of(name: str) -> str | None:
     """
-    The id of the run that a blob belongs to; None where it may be of several.
+    Return the id of the run that a blob belongs to; None if it may be of several.
     """
     kind, _, rest = name.partition("/")
     return rest.partition("/")[0] if kind == "runs" else None
@@ -251,7 +251,7 @@ def _verify(
     source: OperationStore, destination: OperationStore, records: Sequence[OperationRecord]
 ) -> None:
     """
-    StoreUnavailable where a target of the source has other entries in the destination.
+    Raise StoreUnavailable if a target of the source has other entries in the destination.
     """
     for record in records:
         target = record.target.target
@@ -266,7 +266,8 @@ def _verify(
 
 def digest_of(store: OperationStore, records: Sequence[OperationRecord]) -> str:
     """
-    The SHA-256 over all entries of the targets of ``records``, oldest first, in hexadecimal digits.
+    Return the SHA-256 over all entries of the targets of ``records``, oldest first, in hexadecimal
+    digits.
     """
     digest = hashlib.sha256()
     for record in records:
@@ -277,7 +278,7 @@ def digest_of(store: OperationStore, records: Sequence[OperationRecord]) -> str:
 
 def export_store(store: OperationStore) -> Iterator[str]:
     """
-    One line of JSON for each target, with all its entries.
+    Return one line of JSON for each target, with all its entries.
     """
     for record in store.records():
         target = record.target.target
@@ -295,9 +296,9 @@ def import_store(
     progress: Progress,
 ) -> StoreCopyDocument:
     """
-    Append what ``export_store`` printed. Busy where a run holds a claim there; Invalid where a line
-    is not one of its lines, before anything is written; Fenced where the store holds other entries
-    of a target.
+    Append what ``export_store`` printed. Raises Busy if a run holds a claim there; raises Invalid
+    if a line is not one of its lines, before anything is written; raises Fenced if the store holds
+    other entries of a target.
     """
     histories = [
         _parse_line(line, source, number)
@@ -353,7 +354,7 @@ class RestoredStore(Protocol):
 
     def unreconciled(self) -> Mapping[Target, OperationRecord | None]:
         """
-        The given targets that were not reconciled since, with their records.
+        Return the given targets that were not reconciled since, with their records.
         """
 
     def accept(self) -> list[OperationRecord]:
@@ -368,11 +369,12 @@ def accept_restored(
     store: RestoredStore, by: Claim, reason: str, *, lost: Sequence[str] = ()
 ) -> list[str]:
     """
-    Take the store as it is for the truth; which targets are older than they were, empty where none
-    is. Who did it and why is kept in the store before anything is forgotten.
+    Take the store as it is for the truth; which targets are older than they were, empty if none is.
+    Who did it and why is kept in the store before anything is forgotten.
 
-    Refused while one of them was not reconciled since: its objects may be others than its record
-    says. ``lost`` are targets that no blueprint knows and whose record is not there any more.
+    Raises Refused while one of them was not reconciled since: its objects may be others than its
+    record says. ``lost`` are targets that no blueprint knows and whose record is not there any
+    more.
     """
     store.records()
     older = list(store.gone_back())
@@ -408,7 +410,7 @@ def accept_restored(
 
 def _update_command(target: Target, record: OperationRecord | None) -> str:
     """
-    The command that brings a record up to date from the provider state, or makes one.
+    Return the command that brings a record up to date from the provider state, or makes one.
     """
     path = record.source.blueprint_path if record else "blueprints/"
     place = RecordedBlueprint(target.blueprint, target.environment, path)

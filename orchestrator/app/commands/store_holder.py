@@ -36,8 +36,9 @@ class StoreHolder(Struct, frozen=True):
     @contextmanager
     def hold(self, store: OperationStore, places: Iterable[tuple[str, str]]) -> Iterator[None]:
         """
-        Hold the claims of blueprints in environments while the body runs; Busy where a run holds
-        one. What a command that was killed here still holds, and that did the same, is taken over.
+        Hold the claims of blueprints in environments while the body runs; raises Busy if a run
+        holds one. What a command that was killed here still holds, and that did the same, is taken
+        over.
         """
         with ExitStack() as stack:
             for blueprint, environment in sorted(set(places)):
@@ -78,7 +79,7 @@ def store_holder(
 
 def busy(claim: Claim, url: str) -> Busy:
     """
-    The error of somebody else's claim in a store.
+    Return the error of somebody else's claim in a store.
     """
     return Busy(
         f"{url}: run {claim.run_id} ({claim.command}) works on "
@@ -105,8 +106,8 @@ def prune(
     ``older_than``, but for the newest ``keep`` of each blueprint and environment and those that a
     newest entry names.
 
-    Everything that anything was ever done to is held while it is removed; Busy where a run is going
-    on.
+    Everything that anything was ever done to is held while it is removed; raises Busy if a run is
+    going on.
     """
     if not remove:
         return _prune(store, now - older_than, keep, remove=False)
@@ -149,7 +150,7 @@ def _prune(
 
 def _runs(store: OperationStore, blobs: Iterable[str]) -> dict[str, RunRecord]:
     """
-    The runs whose record can be read: any other stays.
+    Return the runs whose record can be read: any other stays.
     """
     runs = {}
     for name in blobs:
@@ -181,7 +182,7 @@ def _run_of(name: str) -> str | None:
 
 def _is_unnamed(name: str, references: str) -> bool:
     """
-    Whether a blob that is named by its content is named by nothing that is kept.
+    Return whether a blob that is named by its content is named by nothing that is kept.
     """
     return name.startswith(_BY_CONTENT) and name.rpartition("/")[2] not in references
 

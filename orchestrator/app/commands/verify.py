@@ -46,7 +46,7 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
 
 def _why_skip(record: OperationRecord | None) -> str | None:
     """
-    Why there is nothing to check; None where the target is applied, or would be but for a check.
+    Why there is nothing to check; None if the target is applied, or would be but for a check.
     """
     if record is None:
         return "no record here"
@@ -84,7 +84,7 @@ def _check_whole(
     runner: StepRunner, name: str, record: OperationRecord, state: PulledState
 ) -> None:
     """
-    InDoubt where a check could make ok a target of which objects have left the provider state.
+    Raise InDoubt if a check could make ok a target of which objects have left the provider state.
     """
     missing = missing_from_state(record, state)
     if missing and record.status not in READY:

@@ -55,7 +55,7 @@ class PriorRun(Struct, frozen=True):
 
 def find_run(files: RunFiles, store: OperationStore, run_id: str) -> RunRecord | None:
     """
-    The record of a run; None where no run has that id.
+    Return the record of a run; None if no run has that id.
     """
     local = files.read_run(run_id)
     if local is not None:
@@ -71,8 +71,8 @@ def find_run(files: RunFiles, store: OperationStore, run_id: str) -> RunRecord |
 
 def store_of_run(stores: Iterable[OperationStore], run_id: str) -> OperationStore | None:
     """
-    The first of the stores that has a run. StoreUnavailable where none of those that answer has it,
-    and one does not.
+    Return the first of the stores that has a run. Raises StoreUnavailable if none of those that
+    answer has it, and one does not.
     """
     silent: StoreUnavailable | None = None
     for store in stores:
@@ -88,7 +88,7 @@ def store_of_run(stores: Iterable[OperationStore], run_id: str) -> OperationStor
 
 def stored_evidence(store: OperationStore, run_id: str, step: str) -> dict[str, bytes]:
     """
-    What the operation store has of the files that a step left in a run; empty where it has none.
+    What the operation store has of the files that a step left in a run; empty if it has none.
     """
     from orchestrator.domain.record.run_record import evidence_blob, unpack_evidence
 
@@ -106,8 +106,8 @@ def run_to_retry(
     store: OperationStore, blueprint: str, environment: str, patterns: Sequence[str]
 ) -> str:
     """
-    The run that the records of the steps name as failed; if those name none, the records of all
-    steps: a step that never ran waits for another. Refused where that is not one run.
+    Return the run that the records of the steps name as failed; if those name none, the records of
+    all steps: a step that never ran waits for another. Raises Refused if that is not one run.
     """
     records = store.records(blueprint, environment)
     chosen = [record for record in records if _matches(record, patterns)]
@@ -125,8 +125,9 @@ def run_to_redeploy(
     patterns: Sequence[str],
 ) -> str:
     """
-    The run that a new attempt at the steps comes after: ``run_id``, else by their records, else by
-    those of all steps. Refused where that is not one run of the blueprint and environment.
+    Return the run that a new attempt at the steps comes after: ``run_id``, else by their records,
+    else by those of all steps. Raises Refused if that is not one run of the blueprint and
+    environment.
     """
     if run_id is not None:
         run = find_run(files, store, run_id)
@@ -155,8 +156,8 @@ def read_prior_run(
     environment: str | None,
 ) -> PriorRun:
     """
-    A run that can be repeated. Refused where it cannot, as `rerun_rules.run_blocker` decides;
-    StoreUnavailable where its deployment cannot be read.
+    Return a run that can be repeated. Raises Refused if it cannot, as `rerun_rules.run_blocker`
+    decides; raises StoreUnavailable if its deployment cannot be read.
     """
     from orchestrator.domain.blueprint.stored_deployment import (
         UnreadableDeployment,
@@ -184,8 +185,8 @@ def read_prior_run(
 
 def check_promotable(stored: Collection[str], run: RunRecord, steps: Sequence[str]) -> None:
     """
-    Refused, with all of them, where a step's module cannot be taken from the run and the snapshots
-    that are ``stored``.
+    Raise Refused, with all of them, if a step's module cannot be taken from the run and the
+    snapshots that are ``stored``.
     """
     checks = (promotion_blocker(run, step, stored) for step in steps)
     blockers = [blocker for blocker in checks if blocker is not None]
@@ -195,7 +196,7 @@ def check_promotable(stored: Collection[str], run: RunRecord, steps: Sequence[st
 
 def refusal(blockers: Sequence[Blocker]) -> Refused:
     """
-    The error that names all blockers, with the reason and hint of the first.
+    Return the error that names all blockers, with the reason and hint of the first.
     """
     first = blockers[0]
     return Refused(first.reason, "\n".join(item.message for item in blockers), hint=first.hint)
@@ -203,7 +204,7 @@ def refusal(blockers: Sequence[Blocker]) -> Refused:
 
 def _matches(record: OperationRecord, patterns: Sequence[str]) -> bool:
     """
-    Whether a step is one that the patterns name, those added by "+" aside.
+    Return whether a step is one that the patterns name, those added by "+" aside.
     """
     step = record.target.step
     return not patterns or any(fnmatch.fnmatchcase(step, p.strip("+")) for p in patterns)
@@ -247,7 +248,7 @@ class RunHistory:
 
     def last_run(self, step: str) -> tuple[RunRecord, StepRun] | None:
         """
-        The newest run that had the step, and what became of it there.
+        Return the newest run that had the step, and what became of it there.
         """
         return next(self._rows(step), None)
 
@@ -256,26 +257,28 @@ class RunHistory:
 
     def finding(self, step: str) -> tuple[RunRecord, StepRun] | None:
         """
-        The newest run that tells what became of the step, or what is there of it.
+        Return the newest run that tells what became of the step, or what is there of it.
         """
         return newest_finding(self._rows(step))
 
     def failed_attempt(self, step: str) -> Attempt | None:
         """
-        The newest attempt of the step, where it failed in a way that the status does not show.
+        Return the newest attempt of the step, where it failed in a way that the status does not
+        show.
         """
         return failed_attempt(self.finding(step))
 
     def is_destroying(self, step: str) -> bool:
         """
-        Whether the newest run that had the step was a destroy.
+        Return whether the newest run that had the step was a destroy.
         """
         last = self.last_run(step)
         return last is not None and last[0].command == "destroy"
 
     def is_unmoved(self, step: str) -> bool:
         """
-        Whether the newest run that had the step was a move of its provider state, which failed.
+        Return whether the newest run that had the step was a move of its provider state, which
+        failed.
         """
         last = self.last_run(step)
         return last is not None and last[0].command == "move" and last[1].error is not None
@@ -301,7 +304,7 @@ class RunHistory:
 
     def retry(self, step: str, record: OperationRecord | None) -> tuple[str | None, Blocker | None]:
         """
-        The failed run that the step can be retried from, and the blocker of that retry.
+        Return the failed run that the step can be retried from, and the blocker of that retry.
         """
         last = self.last_run(step)
         run_id = failed_run(record) if record else None
@@ -318,7 +321,7 @@ class RunHistory:
 
     def _run(self, run_id: str) -> RunRecord | None:
         """
-        A run, however long ago; None where nobody knows it, or its record cannot be read.
+        Return a run, however long ago; None if nobody knows it, or its record cannot be read.
         """
         recent = next((run for run in self.runs if run.run_id == run_id), None)
         with suppress(StoreUnavailable):
@@ -329,8 +332,8 @@ class RunHistory:
         self, step: str, record: OperationRecord | None
     ) -> tuple[str | None, Blocker | None]:
         """
-        The newest earlier run that the step can be rolled back to; else the blocker of the newest
-        run in which the step ended ok.
+        Return the newest earlier run that the step can be rolled back to; else the blocker of the
+        newest run in which the step ended ok.
         """
         nearest = None
         for run in self.runs:
@@ -346,8 +349,8 @@ class RunHistory:
 
     def lock_fault(self, step: str) -> Fault | None:
         """
-        The lock that the newest run met which touched the provider state of the step: one that was
-        refused for what is in doubt did not.
+        Return the lock that the newest run met which touched the provider state of the step: one
+        that was refused for what is in doubt did not.
         """
         for run in self.runs:
             row = next((row for row in run.steps if row.step == step), None)
@@ -361,8 +364,8 @@ class RunHistory:
 
     def fault(self, step: str, record: OperationRecord | None) -> Fault | None:
         """
-        The newest fault: of a run that left no entry, of the record, or of an attempt that changed
-        nothing.
+        Return the newest fault: of a run that left no entry, of the record, or of an attempt that
+        changed nothing.
         """
         last = self.finding(step)
         if last is not None and last[1].error is not None:

@@ -101,8 +101,8 @@ class Inspection:
 
     def condition(self, step: str) -> Condition | None:
         """
-        The condition of a running record; None where it is not running. Where its hook applies a
-        module, the engine of that module counts too.
+        Return the condition of a running record; None if it is not running. Where its hook applies
+        a module, the engine of that module counts too.
         """
         if step not in self.signs:
             return None
@@ -115,7 +115,7 @@ class Inspection:
 
     def context(self, step: str) -> RecoveryContext:
         """
-        All that advice on a step depends on.
+        Return all that advice on a step depends on.
         """
         record = self.newest(step)
         return RecoveryContext(
@@ -146,7 +146,7 @@ class Inspection:
 
     def _why_unready(self, step: str) -> str | None:
         """
-        Why what needs the step cannot be applied; None where it can.
+        Why what needs the step cannot be applied; None if it can.
         """
         if self.status(step) not in READY:
             return _word(self.status(step))
@@ -162,7 +162,8 @@ class Inspection:
 
     def _children(self, step: str) -> set[str]:
         """
-        The steps that are owned by the step, directly or not, in the blueprint and in the record.
+        Return the steps that are owned by the step, directly or not, in the blueprint and in the
+        record.
         """
         children: set[str] = set()
         owners = {
@@ -233,8 +234,8 @@ class Inspection:
         self, step: str, record: OperationRecord | None, fault: Fault | None
     ) -> str | None:
         """
-        The code by which the newest attempt was refused because the provider state is not where it
-        is to be; a move that failed was meant to bring it there.
+        Return the code by which the newest attempt was refused because the provider state is not
+        where it is to be; a move that failed was meant to bring it there.
         """
         if fault is not None and fault.code in MISPLACED:
             return fault.code
@@ -260,13 +261,13 @@ class Inspection:
 
     def hook_targets(self, step: str) -> tuple[HookTarget, ...]:
         """
-        The roots of the modules of the step's actions.
+        Return the roots of the modules of the step's actions.
         """
         return tuple(hook_targets(self.records, step, self.probe))
 
     def _action_doubts(self, step: str) -> dict[HookKind, str]:
         """
-        The interrupted work and the doubts in the modules of the step's hooks, by hook.
+        Return the interrupted work and the doubts in the modules of the step's hooks, by hook.
         """
         doubts_by_kind: dict[HookKind, str] = {}
         for root in self.hook_targets(step):
@@ -278,7 +279,7 @@ class Inspection:
 
     def _changed_secrets(self, run_id: str) -> tuple[str, ...]:
         """
-        The secrets that a run had and that are known to be others today.
+        Return the secrets that a run had and that are known to be others today.
         """
         from orchestrator.domain.blueprint.stored_deployment import (
             UnreadableDeployment,
@@ -296,7 +297,7 @@ class Inspection:
 
     def _settling(self, record: OperationRecord | None) -> float:
         """
-        The seconds for which a request that left a doubt may still be under way.
+        Return the seconds for which a request that left a doubt may still be under way.
         """
         if record is None:
             return 0.0
@@ -309,8 +310,8 @@ class Inspection:
 
     def _unanswered(self, record: OperationRecord | None) -> frozenset[str]:
         """
-        The addresses in doubt that have no certain answer: the provider could not answer when
-        nothing could be under way any more, or there was no way to ask it.
+        Return the addresses in doubt that have no certain answer: the provider could not answer
+        when nothing could be under way any more, or there was no way to ask it.
         """
         addresses = set()
         for doubt in record.resources.in_doubt if record else ():
@@ -329,14 +330,15 @@ class Inspection:
 
     def _lock_fault(self, step: str, record: OperationRecord | None) -> Fault | None:
         """
-        The state lock that the newest attempt met, if it met one.
+        Return the state lock that the newest attempt met, if it met one.
         """
         fault = self.history.fault(step, record)
         return fault if fault and fault.phase == "lock" else self.history.lock_fault(step)
 
     def _left_lock(self, record: OperationRecord | None, fault: Fault | None) -> str | None:
         """
-        The id of the state lock that the newest attempt met, where a dead run of ours left it.
+        Return the id of the state lock that the newest attempt met, where a dead run of ours left
+        it.
         """
         lock = parse_lock(fault.summary) if fault is not None else None
         bound = record.provider_state if record else None
@@ -359,7 +361,8 @@ class Inspection:
 
     def _unsaved(self, step: str) -> str | None:
         """
-        The provider state that the engine could not save, somewhere in the working directory.
+        Return the provider state that the engine could not save, somewhere in the working
+        directory.
         """
         for place, inside, files in os.walk(self._directory(step)):
             inside[:] = [name for name in inside if not name.startswith(".")]
@@ -397,7 +400,7 @@ def _word(status: Status | None) -> str:
 
 def _process(signs: LifeSigns, record: OperationRecord | None) -> str:
     """
-    The process of a silent run, for people.
+    Return the process of a silent run, for people.
     """
     named = [
         f"{role} process {identity.pid} on {identity.host}"
@@ -411,8 +414,8 @@ def _process(signs: LifeSigns, record: OperationRecord | None) -> str:
 
 def _scope(providers: Mapping[str, Template]) -> str:
     """
-    The providers with their configuration as the blueprint has it: references are not resolved, and
-    what may be a credential is left out.
+    Return the providers with their configuration as the blueprint has it: references are not
+    resolved, and what may be a credential is left out.
     """
     shown = []
     for name, template in providers.items():
@@ -427,15 +430,15 @@ def _scope(providers: Mapping[str, Template]) -> str:
 
 def _is_refused(fault: Fault | None, record: OperationRecord | None, reason: Reason) -> bool:
     """
-    Whether the newest attempt of a recorded step was refused for this reason.
+    Return whether the newest attempt of a recorded step was refused for this reason.
     """
     return fault is not None and record is not None and fault.code == reason
 
 
 def _is_vanished(fault: Fault | None, record: OperationRecord | None) -> bool:
     """
-    Whether the newest attempt was refused because the provider has no recorded object any more. A
-    destroy that found none ends with the same code, in the record.
+    Return whether the newest attempt was refused because the provider has no recorded object any
+    more. A destroy that found none ends with the same code, in the record.
     """
     if fault is None or fault == (record.error if record else None):
         return False
@@ -444,7 +447,7 @@ def _is_vanished(fault: Fault | None, record: OperationRecord | None) -> bool:
 
 def _is_protected(fault: Fault | None) -> bool:
     """
-    Whether the newest attempt failed over ``prevent_destroy``.
+    Return whether the newest attempt failed over ``prevent_destroy``.
     """
     errors = fault.diagnostics if fault is not None else ()
     return any("prevent_destroy" in f"{item.summary} {item.detail}" for item in errors)
@@ -452,7 +455,8 @@ def _is_protected(fault: Fault | None) -> bool:
 
 def _is_emptied(fault: Fault | None, record: OperationRecord | None) -> bool:
     """
-    Whether the newest attempt was refused because recorded objects had left the provider state.
+    Return whether the newest attempt was refused because recorded objects had left the provider
+    state.
     """
     if fault is None or record is None or fault == record.error:
         return False
@@ -461,7 +465,7 @@ def _is_emptied(fault: Fault | None, record: OperationRecord | None) -> bool:
 
 def _is_readable(state: Path) -> bool:
     """
-    Whether a provider state that the engine could not save is not encrypted.
+    Return whether a provider state that the engine could not save is not encrypted.
     """
     from orchestrator.domain.provider_state import is_encrypted
 

@@ -26,7 +26,7 @@ def alive_orphans(
     deployment: Deployment, records: Collection[OperationRecord]
 ) -> list[OperationRecord]:
     """
-    The records of targets that are alive and whose step is not in the blueprint, by target.
+    Return the records of targets that are alive and whose step is not in the blueprint, by target.
     """
     return sorted(
         (
@@ -44,11 +44,11 @@ def alive_orphans(
 
 def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
     """
-    The orphans of a deployment, each with the deployment it was applied from. A destroyed step
-    counts where the module of its hook may have left objects.
+    Return the orphans of a deployment, each with the deployment it was applied from. A destroyed
+    step counts where the module of its hook may have left objects.
 
-    Refused where an orphan belongs to another project or file, or where the store lacks its
-    deployment; StoreUnavailable where that cannot be read.
+    Raises Refused if an orphan belongs to another project or file, or where the store lacks its
+    deployment; raises StoreUnavailable if that cannot be read.
     """
     from orchestrator.domain.blueprint.stored_deployment import (
         Orphan,
@@ -95,10 +95,10 @@ def gone_blueprint(
     store: OperationStore, project: str, wanted: str, environment: str | None
 ) -> Deployment | None:
     """
-    A blueprint that has records and no file any more, without steps; None where nothing is recorded
-    of it. ``wanted`` is its name or the path that its file had.
+    Return a blueprint that has records and no file any more, without steps; None if nothing is
+    recorded of it. ``wanted`` is its name or the path that its file had.
 
-    Refused where the records are of several files, Invalid where none is of the environment.
+    Raises Refused if the records are of several files, Invalid if none is of the environment.
     """
     records = [
         record
@@ -133,7 +133,7 @@ def without_steps(
     operations: StoreLocation | None = None,
 ) -> Deployment:
     """
-    A blueprint in an environment of which nothing but records is left.
+    Return a blueprint in an environment of which nothing but records is left.
     """
     return Deployment(
         project=project,

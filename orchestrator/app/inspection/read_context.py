@@ -59,7 +59,7 @@ class LivenessProbe(Struct, frozen=True):
 
     def life_signs(self, record: OperationRecord) -> LifeSigns:
         """
-        The signs of life that the processes of the record's run give.
+        Return the signs of life that the processes of the record's run give.
         """
         lease = self.store.lease(record.run_id)
         step, kind = record.target.step, hook_kind(record.active_command)
@@ -89,7 +89,7 @@ class LivenessProbe(Struct, frozen=True):
 
     def condition(self, record: OperationRecord) -> Condition | None:
         """
-        The derived condition; None for a record that is not ``running``.
+        Return the derived condition; None for a record that is not ``running``.
 
         Owner and engine are gone only if both are proven gone from here. Where that cannot be
         proven, a fresh heartbeat means live and an old one silent. A run that gave its lease back
@@ -103,7 +103,7 @@ class LivenessProbe(Struct, frozen=True):
 
     def condition_from(self, signs: LifeSigns) -> Condition:
         """
-        The condition of a ``running`` record of whose run these are the signs.
+        Return the condition of a ``running`` record of whose run these are the signs.
         """
         states = {state for _, state in signs.processes.values()}
         if Liveness.ALIVE in states:
@@ -121,7 +121,7 @@ class LivenessProbe(Struct, frozen=True):
 
 def check_owner(record: OperationRecord, project: str, paths: Collection[str]) -> None:
     """
-    Refused where the record is another project's, or another blueprint file's than one of
+    Raise Refused if the record is another project's, or another blueprint file's than one of
     ``paths``: the file as it is called now, and as it was called before.
     """
     target = record.target.target
@@ -161,7 +161,7 @@ class ReadContext(Struct, frozen=True):
 
     def check_not_gone_back(self) -> None:
         """
-        StoreUnavailable where what has been read is older than what this machine saw before.
+        Raise StoreUnavailable if what has been read is older than what this machine saw before.
         """
         if self.gone_back():  # what speaks against it has been told
             raise StoreUnavailable(
@@ -172,7 +172,7 @@ class ReadContext(Struct, frozen=True):
     def working_directory(self, target: Target) -> Path | None:
         """
         Where the engine works on a target on this machine: its root, which a module that reaches
-        for its neighbours has further inside. None where it never did.
+        for its neighbours has further inside. None if it never did.
         """
         top = self.work / target.blueprint / target.environment / target.step
         for place, inside, _ in os.walk(top):
@@ -182,13 +182,14 @@ class ReadContext(Struct, frozen=True):
 
     def liveness_probe(self) -> LivenessProbe:
         """
-        The probe that tells who is alive.
+        Return the probe that tells who is alive.
         """
         return LivenessProbe(self.store, self.files, self.processes, self.silence)
 
     def records(self, summary: BlueprintSummary) -> dict[str, OperationRecord]:
         """
-        The newest records by step, orphans included; Refused where one is somebody else's.
+        Return the newest records by step, orphans included; raises Refused if one is somebody
+        else's.
         """
         records = {}
         for record in self.store.records(summary.blueprint, summary.environment):
@@ -200,7 +201,7 @@ class ReadContext(Struct, frozen=True):
         self, summary: BlueprintSummary, records: Mapping[str, OperationRecord]
     ) -> dict[str, OperationRecord]:
         """
-        The outcomes that wait on disk and are the next entry of their step.
+        Return the outcomes that wait on disk and are the next entry of their step.
         """
         place = (summary.blueprint, summary.environment)
         outcomes = {}
@@ -214,7 +215,7 @@ class ReadContext(Struct, frozen=True):
 
     def run_ids(self) -> list[str]:
         """
-        The ids of all runs, of this machine and of the store, newest first.
+        Return the ids of all runs, of this machine and of the store, newest first.
         """
         names = self.store.blobs("runs/")
         stored = {name.split("/")[1] for name in names if name.endswith("/run.json")}
@@ -225,7 +226,7 @@ def orphaned_targets(
     summary: BlueprintSummary, records: Mapping[str, OperationRecord]
 ) -> tuple[str, ...]:
     """
-    The targets that may be alive and whose step is no longer in the blueprint.
+    Return the targets that may be alive and whose step is no longer in the blueprint.
     """
     return tuple(
         str(record.target.target)
@@ -244,9 +245,9 @@ def listed_targets(
     selected: Collection[str] | None = None,
 ) -> list[str]:
     """
-    The targets to list: every step in the order of an apply, each followed by the recorded modules
-    of its hooks; then the orphans that may be alive or have released objects that live on. With
-    ``selected`` only these, and the hooks of these steps.
+    Return the targets to list: every step in the order of an apply, each followed by the recorded
+    modules of its hooks; then the orphans that may be alive or have released objects that live on.
+    With ``selected`` only these, and the hooks of these steps.
     """
     steps = [name for step in summary.graph.order for name in (step, *_hooks(step, records))]
     names = (*steps, *_orphans(summary, records))
@@ -262,8 +263,8 @@ def select_targets(
     exclude: Sequence[str],
 ) -> set[str] | None:
     """
-    The names that a selection matches; None where nothing is selected. Hooks and orphans are
-    selected by their exact name, steps by pattern. Usage where a pattern matches nothing.
+    Return the names that a selection matches; None if nothing is selected. Hooks and orphans are
+    selected by their exact name, steps by pattern. Raises Usage if a pattern matches nothing.
     """
     if not patterns and not exclude:
         return None
@@ -300,7 +301,7 @@ def hook_targets(
     records: Mapping[str, OperationRecord], step: str, watch: LivenessProbe
 ) -> Iterable[HookTarget]:
     """
-    The roots of the step's actions that are, or may be, still there.
+    Return the roots of the step's actions that are, or may be, still there.
     """
     for kind in HOOK_KINDS:
         record = records.get(hook_step_name(step, kind))

@@ -59,7 +59,7 @@ def _pause(runner: StepRunner, name: str, rule: RetryRule, result: StepResult, n
 
 def _may_retry(rule: RetryRule, result: StepResult, number: int) -> bool:
     """
-    Whether the rule covers this failure: every error matches, and nothing is in doubt.
+    Return whether the rule covers this failure: every error matches, and nothing is in doubt.
     """
     fault = result.fault
     if number >= rule.attempts or result.record.resources.in_doubt:

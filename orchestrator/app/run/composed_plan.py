@@ -70,10 +70,10 @@ def composed_plan(
     direction: Direction = "apply",
 ) -> dict[str, ComposedStep]:
     """
-    The plans of those of these steps that can be planned together, from their modules as ``source``
-    has them. The others are planned on their own, which reports what is wrong with them. A destroy
-    and a refresh are planned with the inputs that each step was applied with, so that none waits
-    for another.
+    Return the plans of those of these steps that can be planned together, from their modules as
+    ``source`` has them. The others are planned on their own, which reports what is wrong with them.
+    A destroy and a refresh are planned with the inputs that each step was applied with, so that
+    none waits for another.
     """
     services = steps.services
     as_applied = direction == "destroy" or options.only_refresh
@@ -184,7 +184,7 @@ class _Composed:
         self, options: PlanOptions, evidence: Path, attempt: int
     ) -> dict[str, ComposedStep] | None:
         """
-        The plan of each step; None where the engine cannot make it, or does not explain it.
+        Return the plan of each step; None if the engine cannot make it, or does not explain it.
         """
         file = self._work_dir.directory / "plan.tfplan"
         var_file = self._work_dir.directory / "inputs.tfvars.json"
@@ -280,9 +280,9 @@ def unchanged_plans(
     composed: Mapping[str, ComposedStep] | None = None,
 ) -> dict[str, EnginePlan]:
     """
-    The plans of those of these prepared steps that one engine plan proves unchanged, with all that
-    they depend on: a repeated apply costs one plan then, not one a step. ``composed`` is such a
-    plan, if it is made already.
+    Return the plans of those of these prepared steps that one engine plan proves unchanged, with
+    all that they depend on: a repeated apply costs one plan then, not one a step. ``composed`` is
+    such a plan, if it is made already.
 
     Only steps are asked together that are expected to be so, whose module and inputs are those of
     the last apply: of others the plan would be made twice.
@@ -304,8 +304,8 @@ def unchanged_plans(
 
 def _is_as_applied(steps: PreparedSteps, name: str) -> bool:
     """
-    Whether a prepared step has the module, the inputs and the encryption of its provider state that
-    it was applied with.
+    Return whether a prepared step has the module, the inputs and the encryption of its provider
+    state that it was applied with.
     """
     record, prepared = steps.records.get(name), steps.prepared.get(name)
     if record is None or prepared is None or record.status is not Status.OK:
@@ -323,7 +323,7 @@ def _is_as_applied(steps: PreparedSteps, name: str) -> bool:
 
 def _output_types(state: Mapping[str, Json], declared: Iterable[str]) -> dict[str, Json]:
     """
-    The types of the outputs in a provider state, which leaves out what is null.
+    Return the types of the outputs in a provider state, which leaves out what is null.
     """
     outputs = state.get("outputs") or {}
     return {key: outputs.get(key, {}).get("type") for key in declared} if state else {}
@@ -335,7 +335,7 @@ def _has_lost(planned: ComposedStep) -> bool:
 
 def _planned_outputs(state: PulledState, content: PlanContent | None) -> dict[str, StateOutput]:
     """
-    The outputs of a step after the plan, without the values of secret ones.
+    Return the outputs of a step after the plan, without the values of secret ones.
     """
     outputs = dict(state.outputs)
     for change in content.changes.outputs_changed if content else ():
@@ -349,7 +349,7 @@ def _planned_outputs(state: PulledState, content: PlanContent | None) -> dict[st
 
 def _may_be_composed(steps: PreparedSteps, name: str) -> bool:
     """
-    Whether a step can be prepared before any other one is planned, and has no providers with
+    Return whether a step can be prepared before any other one is planned, and has no providers with
     aliases, which a module would have to declare.
     """
     configurations = [template.raw for template in steps.roots[name].providers.values()]
@@ -367,8 +367,8 @@ def _without_dependents(
     steps: PreparedSteps, apart: Collection[str], prepared: Iterable[str]
 ) -> list[str]:
     """
-    The steps, in order, without those apart and all that depend on them: what these will change is
-    not in the plan.
+    Return the steps, in order, without those apart and all that depend on them: what these will
+    change is not in the plan.
     """
     graph, wanted = steps.deployment.graph, {*prepared} - {*apart}
     excluded = {*apart} & {*graph.order}
@@ -377,8 +377,8 @@ def _without_dependents(
 
 def _states(steps: PreparedSteps, names: Iterable[str]) -> dict[str, PulledState]:
     """
-    The provider states of the steps, without those that cannot be read, that another process has
-    locked (the step's own plan says whose lock it is), or that a merged one would hold rounded.
+    Return the provider states of the steps, without those that cannot be read, that another process
+    has locked (the step's own plan says whose lock it is), or that a merged one would hold rounded.
     """
     states: dict[str, PulledState] = {}
 
@@ -399,7 +399,7 @@ def _states(steps: PreparedSteps, names: Iterable[str]) -> dict[str, PulledState
 
 def _own_configurations(prepared: PreparedStep) -> Iterator[str]:
     """
-    The sources of the providers that the module configures itself.
+    Return the sources of the providers that the module configures itself.
     """
     sources = prepared.snapshot.all_provider_sources
     return (sources.get(name, f"hashicorp/{name}") for name in prepared.snapshot.provider_blocks)
@@ -407,7 +407,7 @@ def _own_configurations(prepared: PreparedStep) -> Iterator[str]:
 
 def _configurations(prepared: PreparedStep) -> Iterator[tuple[str, ProviderConfiguration]]:
     """
-    The provider configurations that the blueprint gives the step, by local name.
+    Return the provider configurations that the blueprint gives the step, by local name.
     """
     work_dir = prepared.work_dir
     sources = prepared.snapshot.all_provider_sources

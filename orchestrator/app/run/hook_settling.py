@@ -81,7 +81,7 @@ def _command(
     recalled: RecalledInputs,
 ) -> MutationEvidence | None:
     """
-    The evidence that the command left on disk; None where it is certain that it never began.
+    Return the evidence that the command left on disk; None if it is certain that it never began.
     """
     services, target = steps.services, marker.target.target
     maskable = recalled.secrets_known and _knows_outputs(steps, target.step)
@@ -107,7 +107,8 @@ def _command(
 
 def _knows_outputs(steps: PreparedSteps, step: str) -> bool:
     """
-    Whether the secrets among the step's outputs are known, so that what it said can be masked.
+    Return whether the secrets among the step's outputs are known, so that what it said can be
+    masked.
     """
     try:
         steps.outputs(step)

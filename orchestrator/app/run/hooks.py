@@ -190,7 +190,7 @@ class HookRun:
 
     def _resolved(self, template: Template) -> Json:
         """
-        The values of a template. What is sensitive in them is masked since it was read.
+        Return the values of a template. What is sensitive in them is masked since it was read.
         """
         scope = self.runner.steps.values.action_scope(self.name)
         try:
@@ -203,8 +203,8 @@ class HookRun:
 
     def _approve(self, argv: tuple[str, ...]) -> None:
         """
-        ApprovalMissing where a person is asked and does not agree. The approval of a destroy holds
-        for the work before it.
+        Raise ApprovalMissing if a person is asked and does not agree. The approval of a destroy
+        holds for the work before it.
         """
         services = self.services
         if self.kind == "compensate" and not self.runner.options.plan.approved:
@@ -220,7 +220,7 @@ class HookRun:
 
     def _environment(self) -> dict[str, str]:
         """
-        The variables that every command of a hook finds in its environment.
+        Return the variables that every command of a hook finds in its environment.
         """
         deployment, record = self.runner.deployment, self.before
         return {
@@ -316,7 +316,7 @@ class HookRun:
 
     def _check_new(self, record: OperationRecord | None) -> None:
         """
-        Refused where a module has nothing to do because of what it did for an earlier apply.
+        Raise Refused if a module has nothing to do because of what it did for an earlier apply.
         """
         if (
             record is None
@@ -361,7 +361,7 @@ def check_earlier_work(
     steps: PreparedSteps, name: str, kind: HookKind, plan: CheckedPlan, *, accepted: str | None
 ) -> None:
     """
-    Refused where the plan of a hook's module would replace or delete what it made for an earlier
+    Raise Refused if the plan of a hook's module would replace or delete what it made for an earlier
     apply of its step, unless a reason accepts it: a snapshot from then is not the same as one of
     today.
     """
@@ -381,7 +381,7 @@ def check_earlier_work(
 
 def earlier_objects(steps: PreparedSteps, name: str, kind: HookKind) -> list[ObjectRef]:
     """
-    The objects of a hook's module that are there since before the last apply of the step.
+    Return the objects of a hook's module that are there since before the last apply of the step.
     """
     root = steps.deployment.target(hook_step_name(name, kind))
     record = steps.records.get(root.step)
@@ -406,7 +406,7 @@ def earlier_objects(steps: PreparedSteps, name: str, kind: HookKind) -> list[Obj
 
 def check_outcome_known(last: HookResult | None, name: str, again: str) -> None:
     """
-    Refused where the last run of a hook was cut short, so that nobody knows what it did.
+    Raise Refused if the last run of a hook was cut short, so that nobody knows what it did.
     """
     if last is not None and last.verdict == "unknown":
         raise Refused(
@@ -419,7 +419,7 @@ def check_outcome_known(last: HookResult | None, name: str, again: str) -> None:
 
 def hook_exit_codes(result: StepResult, kind: HookKind, stopped: int) -> list[int]:
     """
-    The exit codes of a hook's result; ``stopped`` is the exit code of the run's own signal.
+    Return the exit codes of a hook's result; ``stopped`` is the exit code of the run's own signal.
     """
     last = last_hook_result(result.record, kind)
     unknown = result.mutated and last is not None and last.verdict == "unknown"
@@ -430,7 +430,7 @@ def hook_exit_codes(result: StepResult, kind: HookKind, stopped: int) -> list[in
 
 def _check_scalars(resolved: Resolved) -> None:
     """
-    Unresolvable where a reference brought in what is no text.
+    Raise Unresolvable if a reference brought in what is no text.
     """
     items = (
         resolved.value.items() if isinstance(resolved.value, dict) else enumerate(resolved.value)

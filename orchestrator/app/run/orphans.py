@@ -52,7 +52,7 @@ def note_orphans(runner: StepRunner) -> None:
 
 def check_orphans(runner: StepRunner, going: Sequence[str]) -> None:
     """
-    Refused where a destroy would take away what an orphan that stays needs, by its record.
+    Raise Refused if a destroy would take away what an orphan that stays needs, by its record.
     """
     destroyed = {step for step in going if runner.steps.status(step) not in (None, *NOTHING_THERE)}
     staying = [r for r in _orphans(runner) if r.target.step not in going]
@@ -114,9 +114,9 @@ def look_at_gone_steps(steps: PreparedSteps, gone: Sequence[str]) -> GoneSteps:
 
 def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, OrchestratorError]:
     """
-    The refusals of the steps that are recorded as gone and whose provider state holds objects. A
-    state that cannot be read is noted and refuses nothing; one that holds none agrees with a record
-    that has gone back.
+    Return the refusals of the steps that are recorded as gone and whose provider state holds
+    objects. A state that cannot be read is noted and refuses nothing; one that holds none agrees
+    with a record that has gone back.
     """
     states = look_at_gone_steps(steps, _recorded_as_gone(steps, names))
     for name, error in states.unread.items():
@@ -133,8 +133,8 @@ def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, Or
 
 def verify_gone(services: Services, deployment: Deployment, names: Iterable[str]) -> None:
     """
-    Refused where the provider state of a step that is recorded as gone holds objects or cannot be
-    read.
+    Raise Refused if the provider state of a step that is recorded as gone holds objects or cannot
+    be read.
     """
     with steps_to_read(services, deployment, jobs=4, allow_engine_change=True) as steps:
         states = look_at_gone_steps(steps, _recorded_as_gone(steps, names))

@@ -55,7 +55,7 @@ def current_module(
     steps: PreparedSteps, step: Step, record: OperationRecord | None
 ) -> ModuleSource:
     """
-    The module as it was when this command first looked at it: what an apply works from.
+    Return the module as it was when this command first looked at it: what an apply works from.
     """
     snapshot = steps.current_snapshot(step)
     return ModuleSource(snapshot, lock_of(steps.services, record, snapshot))
@@ -65,7 +65,8 @@ def recorded_module(
     steps: PreparedSteps, step: Step, record: OperationRecord | None
 ) -> ModuleSource:
     """
-    The snapshot that was applied, as far as the store still has it: what a destroy works from.
+    Return the snapshot that was applied, as far as the store still has it: what a destroy works
+    from.
 
     Where all that is to be settled is that a provider state was emptied, that state is enough.
     """
@@ -78,7 +79,7 @@ def recorded_source(
     steps: PreparedSteps, step: Step, record: OperationRecord | None
 ) -> ModuleSource:
     """
-    The snapshot that was applied, with its lock file and inputs.
+    Return the snapshot that was applied, with its lock file and inputs.
     """
     snapshot = snapshot_of(steps.services, step, record)
     return ModuleSource(snapshot, lock_of(steps.services, record, snapshot), inputs="recorded")
@@ -86,9 +87,9 @@ def recorded_source(
 
 def backend_only(steps: PreparedSteps, step: Step, record: OperationRecord | None) -> ModuleSource:
     """
-    A source with the backend and no module: enough to empty the provider state of a step that went
-    with its parent, whose providers may need values that are gone with the parent. Where the module
-    encrypts its state the source has the module, without providers.
+    Return a source with the backend and no module: enough to empty the provider state of a step
+    that went with its parent, whose providers may need values that are gone with the parent. Where
+    the module encrypts its state the source has the module, without providers.
     """
     if record is not None and record.state_encryption:
         recorded = recorded_source(steps, step, record)
@@ -148,7 +149,7 @@ class PreparedSteps:
 
     def status(self, step: str) -> Status | None:
         """
-        The recorded status of a step, None without a record.
+        Return the recorded status of a step, None without a record.
         """
         record = self.records.get(step)
         return record.status if record else None
@@ -186,8 +187,8 @@ class PreparedSteps:
 
     def current_snapshot(self, step: Step) -> Snapshot:
         """
-        A step's module, packed once, also for other steps that use it: what is edited meanwhile is
-        for the next command.
+        Return a step's module, packed once, also for other steps that use it: what is edited
+        meanwhile is for the next command.
         """
         for module, snapshot in self._packed:
             if module == step.module:
@@ -294,8 +295,8 @@ class PreparedSteps:
         self, step: Step, record: OperationRecord | None, module: ModuleSource, lookup: Lookup
     ) -> tuple[WorkDir, EngineInfo]:
         """
-        The working directory, and the engine as it is in there: a version manager chooses by the
-        files of the module. Where that is another one the directory is laid out for it.
+        Return the working directory, and the engine as it is in there: a version manager chooses by
+        the files of the module. Where that is another one the directory is laid out for it.
         """
         services, engine = self.services, self.services.engine.info
         while True:
@@ -325,7 +326,7 @@ class PreparedSteps:
 
     def _bindings_of_others(self, name: str) -> StateBindings:
         """
-        The provider states of all other targets of the store, whatever their blueprint.
+        Return the provider states of all other targets of the store, whatever their blueprint.
 
         Law: not ours until proven.
         """
@@ -347,8 +348,8 @@ class PreparedSteps:
 
     def outputs(self, name: str) -> Mapping[str, StateOutput]:
         """
-        The outputs of a step as its provider state holds them now; read once per run. Unresolvable
-        where the blueprint no longer has the step.
+        Return the outputs of a step as its provider state holds them now; read once per run. Raises
+        Unresolvable if the blueprint no longer has the step.
         """
         if name not in self.deployment.steps:
             raise Unresolvable(f"there is no step {name!r} any more")
@@ -366,8 +367,8 @@ class PreparedSteps:
         self, name: str, outputs: Mapping[str, StateOutput]
     ) -> Mapping[str, StateOutput]:
         """
-        The outputs with those that are null, which no provider state holds: what the module that a
-        step was applied from declares.
+        Return the outputs with those that are null, which no provider state holds: what the module
+        that a step was applied from declares.
         """
         record = self.records.get(name)
         if record is None or record.status not in READY or record.deployment is None:
@@ -404,8 +405,8 @@ class PreparedSteps:
 
     def learn_secrets(self, record: OperationRecord | None, state: PulledState) -> PulledState:
         """
-        The state, knowing also which outputs were secret when the target was applied: this run may
-        not see what they were made from.
+        Return the state, knowing also which outputs were secret when the target was applied: this
+        run may not see what they were made from.
         """
         shapes = {**record.outputs, **record.masked_outputs} if record else {}
         return learn_secrets(self.services.masker, state, shapes)
@@ -421,8 +422,8 @@ def steps_to_read(
     run_id: str = "",
 ) -> Iterator[PreparedSteps]:
     """
-    The steps for a command that makes no run, with their records. Meanwhile nobody else works in
-    their directories; evidence is gone at the end.
+    Yield the steps for a command that makes no run, with their records. Meanwhile nobody else works
+    in their directories; evidence is gone at the end.
     """
     with (
         services.workdirs.lock(deployment.blueprint, deployment.environment),

@@ -46,11 +46,11 @@ def earlier_run(
     run_id: str,
 ) -> RunRecord | None:
     """
-    The run that has carried this request out already; None where ``run_id`` is to do so.
+    Return the run that has carried this request out already; None if ``run_id`` is to do so.
 
-    Refused where the token named another request, Busy while the run is under way; with ``wait`` it
-    is waited for. One that was cut short, or that failed before it recorded anything, is made
-    again: its steps are settled as those of any such run.
+    Raises Refused if the token named another request, Busy while the run is under way; with
+    ``wait`` it is waited for. One that was cut short, or that failed before it recorded anything,
+    is made again: its steps are settled as those of any such run.
     """
     token, store = request.options.request_token, services.store
     if token is None:
@@ -88,7 +88,7 @@ def take_request(
 ) -> None:
     """
     Note under the claim that ``run_id`` carries the request out: a run that does not get the claim
-    never takes the request from the one that has it. Busy where another run has carried it out
+    never takes the request from the one that has it. Raises Busy if another run has carried it out
     while this one waited for the claim.
     """
     if request.options.request_token is None:
@@ -109,7 +109,7 @@ def take_request(
 
 def _name(deployment: Deployment, request: RunRequest, selected: Sequence[str]) -> str:
     """
-    The name of the blob that has the run of a request.
+    Return the name of the blob that has the run of a request.
     """
     key = [deployment.project, deployment.blueprint, deployment.environment, request.verb]
     about = json.dumps([*key, *sorted(selected), request.options.request_token])
@@ -118,14 +118,14 @@ def _name(deployment: Deployment, request: RunRequest, selected: Sequence[str]) 
 
 def run_of_request(data: bytes | None) -> str | None:
     """
-    The run of a request, as it is stored.
+    Return the run of a request, as it is stored.
     """
     return _parsed(data)["run_id"] if data else None
 
 
 def _digest(services: Services, deployment: Deployment, request: RunRequest) -> str:
     """
-    A digest that is equal for requests that ask for the same.
+    Return a digest that is equal for requests that ask for the same.
     """
     approval = request.options.plan.approval
     parts = {
@@ -138,7 +138,7 @@ def _digest(services: Services, deployment: Deployment, request: RunRequest) -> 
 
 def _claim_of(services: Services, deployment: Deployment, run_id: str) -> Claim | None:
     """
-    The claim of a run that may be alive.
+    Return the claim of a run that may be alive.
     """
     current = services.store.claim(deployment.blueprint, deployment.environment)
     for claim in current.holders if current is not None else ():

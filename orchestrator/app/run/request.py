@@ -42,7 +42,7 @@ class ImportSpec(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> ImportSpec:
         """
-        From ``ADDRESS=ID``; keys in the address may hold "=". ValueError where it is none.
+        From ``ADDRESS=ID``; keys in the address may hold "=". Raises ValueError if it is none.
 
         >>> ImportSpec.parse('aws_x.y["a=b"]=i-1=2')
         ImportSpec(address='aws_x.y["a=b"]', object_id='i-1=2')
@@ -128,7 +128,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
 
     def arguments(self) -> dict[str, Json]:
         """
-        The part of the request that the run record keeps: every option that is not at its default.
+        Return the part of the request that the run record keeps: every option that is not at its
+        default.
         """
         return dict(
             argument

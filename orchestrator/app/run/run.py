@@ -82,8 +82,8 @@ def run(
 
 def _check_updates_only(services: Services, request: RunRequest) -> None:
     """
-    StoreUnavailable where the store has gone back and more is asked for than to bring records up to
-    date.
+    Raise StoreUnavailable if the store has gone back and more is asked for than to bring records up
+    to date.
     """
     if services.gone_back() and request.needs_approval:
         raise StoreUnavailable(
@@ -176,8 +176,8 @@ def _handing_back(session: Session) -> Iterator[None]:
 
 def _check_takeover(services: Services, deployment: Deployment, options: RunOptions) -> None:
     """
-    Busy where a takeover would be refused once the claim is held: it would have broken the claim of
-    a run that is alive for nothing.
+    Raise Busy if a takeover would be refused once the claim is held: it would have broken the claim
+    of a run that is alive for nothing.
     """
     if options.takeover is None or options.wait:
         return

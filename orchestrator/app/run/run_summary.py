@@ -64,7 +64,7 @@ EXIT_BY_CODE = {
 
 def exit_codes_of(fault: Fault | None, doubts: Sequence[Doubt], stopped: int) -> list[int]:
     """
-    The exit codes of a step's outcome; ``stopped`` is the exit code of the run's own signal.
+    Return the exit codes of a step's outcome; ``stopped`` is the exit code of the run's own signal.
     """
     codes = [InDoubt.exit_code] if doubts else []
     if fault is not None:
@@ -75,7 +75,7 @@ def exit_codes_of(fault: Fault | None, doubts: Sequence[Doubt], stopped: int) ->
 
 def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
     """
-    An error that left no entry, as the run record keeps it.
+    Return an error that left no entry, as the run record keeps it.
     """
     phase: Phase = "plan"
     lines = masker.mask(exc.message).splitlines()
@@ -229,7 +229,7 @@ def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
 
 def _outputs(run: RunRecord, records: Iterable[OperationRecord]) -> tuple[KnownOutputs, ...]:
     """
-    The outputs that an apply leaves for others to use.
+    Return the outputs that an apply leaves for others to use.
     """
     ready = (StepStatus.OK, StepStatus.RETAINED)
     well = {row.step for row in run.steps if row.status in ready}
@@ -246,15 +246,15 @@ def _outputs(run: RunRecord, records: Iterable[OperationRecord]) -> tuple[KnownO
 
 def _not_found(fault: Fault) -> bool:
     """
-    Whether the provider, or provider state, did not have what is recorded.
+    Return whether the provider, or provider state, did not have what is recorded.
     """
     return fault.code == "vanished" or (fault.code == "in_doubt" and fault.phase == "surgery")
 
 
 def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple[LiveObjects, ...]:
     """
-    The objects that exist, by step; one that is in doubt, was deleted although provider state still
-    holds it, or was not found by this run, is not called alive.
+    Return the objects that exist, by step; one that is in doubt, was deleted although provider
+    state still holds it, or was not found by this run, is not called alive.
     """
     vanished = {row.step for row in rows if row.error and _not_found(row.error)}
     live = []
@@ -288,7 +288,7 @@ def _next(
     outcome: _RecordedOutcome | None,
 ) -> tuple[NextCommand, ...]:
     """
-    The exact commands that help, most useful first; none where all went well.
+    Return the exact commands that help, most useful first; none where all went well.
     """
     rows = session.run.steps
     if session.services.gone_back() and not isinstance(error, StoreUnavailable):
@@ -368,7 +368,8 @@ def _advised(session: Session, inspection: Inspection, step: str) -> StepAdvice:
 
 def _refused_for_engine(session: Session, outcome: _RecordedOutcome | None) -> set[str]:
     """
-    The kinds of engine that wrote the provider states of steps which were refused for the engine.
+    Return the kinds of engine that wrote the provider states of steps which were refused for the
+    engine.
     """
     refused = {r.step for r in session.run.steps if r.error and r.error.code == "engine_change"}
     records = outcome.records if outcome else ()
@@ -382,7 +383,7 @@ def _ended_command(
     outcome: _RecordedOutcome | None,
 ) -> EndedCommand:
     """
-    The command that ended, with what the commands offered next keep of it.
+    Return the command that ended, with what the commands offered next keep of it.
     """
     options, lineage = request.options, session.run.lineage
     inputs = ("--input-file", str(session.rerun_file)) if session.rerun_file else ()
@@ -489,7 +490,7 @@ def _option_words(arguments: Mapping[str, Json], options: Mapping[str, str]) -> 
 
 def _is_of_options(error: OrchestratorError | None) -> bool:
     """
-    Whether the error is in the command itself: what is wrong in a file has a place there.
+    Return whether the error is in the command itself: what is wrong in a file has a place there.
     """
     return isinstance(error, Invalid) and any(item.at is None for item in error.problems)
 

@@ -70,7 +70,7 @@ class StepPolicy(Struct, frozen=True):
     The rules by which a command treats its steps.
 
     ``work`` carries out one of them. ``skip`` says why one is left alone. ``source`` gives what
-    working directories are laid out from, None where only records change; interrupted steps are
+    working directories are laid out from, None if only records change; interrupted steps are
     settled unless ``settles`` is False. ``early`` are the steps to prepare before the first of them
     is worked on, all where it is None. ``check`` says, by step, what else is wrong, or raises; it
     is asked once all of them are prepared and settled. ``graph`` orders them where that of the
@@ -133,7 +133,7 @@ class StepRunner:
 
     def select(self, selected: Sequence[str], skip: Callable[[str], str | None]) -> list[str]:
         """
-        The steps that are worked on; the others are reported as left alone, with the reason.
+        Return the steps that are worked on; the others are reported as left alone, with the reason.
         """
         todo = []
         for name in selected:
@@ -178,8 +178,8 @@ class StepRunner:
 
     def read_records(self) -> None:
         """
-        The newest records of all steps, each of them ours and none of them live; Refused where the
-        one that the request was given for has moved on since.
+        The newest records of all steps, each of them ours and none of them live; raises Refused if
+        the one that the request was given for has moved on since.
         """
         self.steps.read_records(
             wait=self.options.wait,
@@ -245,7 +245,7 @@ class StepRunner:
 
     def check_certain(self, name: str) -> None:
         """
-        InDoubt where a doubt or an unsaved provider state forbids to apply a step.
+        Raise InDoubt if a doubt or an unsaved provider state forbids to apply a step.
         """
         self.check_saved(name)  # first: saved, it settles most doubts
         observation = StateObservation(
@@ -264,7 +264,7 @@ class StepRunner:
 
     def row(self, name: str, **changes: Unpack[StepRunChanges]) -> StepRun:
         """
-        The step's row of this run with ``changes``, written to the run record.
+        Return the step's row of this run with ``changes``, written to the run record.
         """
         row = self.session.result(name).model_copy(update=changes)
         self.session.report(row)
@@ -385,7 +385,7 @@ class StepRunner:
 
     def check_saved(self, name: str) -> None:
         """
-        InDoubt where the engine left a provider state that it could not save.
+        Raise InDoubt if the engine left a provider state that it could not save.
         """
         prepared = self.steps.prepared.get(name)
         errored = self.services.workdirs.errored_state(prepared.work_dir) if prepared else None
@@ -456,8 +456,8 @@ class StepRunner:
 
 def _row_changes(resources: Resources, verb: str) -> StepRunChanges:
     """
-    The changes of the step's row by a mutation; what an earlier apply made is not the doing of a
-    destroy.
+    Return the changes of the step's row by a mutation; what an earlier apply made is not the doing
+    of a destroy.
     """
     changes: StepRunChanges = {
         "deleted": resources.deleted,

@@ -70,15 +70,15 @@ class StepValues:
 
     def referred_steps(self, step: Step) -> frozenset[str]:
         """
-        The steps whose outputs a step's inputs or providers refer to.
+        Return the steps whose outputs a step's inputs or providers refer to.
         """
         templates = (*step.inputs.values(), *step.providers.values())
         return frozenset(_steps_in(templates))
 
     def outputs_not_applied(self, step: Step) -> tuple[str, ...]:
         """
-        The outputs that a step refers to, as STEP.OUTPUT, which the module of an upstream step
-        declares by now and which it was not applied with.
+        Return the outputs that a step refers to, as STEP.OUTPUT, which the module of an upstream
+        step declares by now and which it was not applied with.
         """
         templates = (*step.inputs.values(), *step.providers.values())
         return tuple(
@@ -91,8 +91,8 @@ class StepValues:
 
     def needs_outputs_first(self, name: str) -> bool:
         """
-        Whether even its working directory waits for outputs: its providers refer to some, or what
-        the engine needs to load its module does.
+        Return whether even its working directory waits for outputs: its providers refer to some, or
+        what the engine needs to load its module does.
         """
         step = self.deployment.steps_and_hooks()[name]
         early = (step.inputs[v] for v in step.module.early_variables if v in step.inputs)
@@ -101,7 +101,8 @@ class StepValues:
 
     def inputs(self, step: Step) -> StepInputs:
         """
-        The values for the step's module now; what is sensitive in them is masked from here on.
+        Return the values for the step's module now; what is sensitive in them is masked from here
+        on.
         """
         inputs = module_inputs(step, self.lookup(step))
         inputs = self._masked(replace(inputs, sources=input_sources(self.deployment, step)))
@@ -137,8 +138,8 @@ class StepValues:
         self, step: Step, calls: Mapping[str, ModuleCall]
     ) -> tuple[StepInputs, dict[str, Json]]:
         """
-        The values for the step's module that are known now, as in `inputs`, and for the others the
-        expressions by which a composed root gives them from the outputs of ``calls``.
+        Return the values for the step's module that are known now, as in `inputs`, and for the
+        others the expressions by which a composed root gives them from the outputs of ``calls``.
         """
 
         def engine_reference(reference: Reference, *, typed: bool) -> str | None:
@@ -165,8 +166,8 @@ class StepValues:
         self, step: Step, current: StepInputs, planned: Mapping[str, Mapping[str, StateOutput]]
     ) -> StepInputs:
         """
-        The values for the step's module with those that come from ``planned`` outputs, as far as a
-        plan knows them.
+        Return the values for the step's module with those that come from ``planned`` outputs, as
+        far as a plan knows them.
         """
         lookup = provider_lookup(
             self.deployment, step, lambda name: planned.get(name) or self.outputs(name)
@@ -214,9 +215,10 @@ class StepValues:
 
     def recorded_inputs(self, prepared: PreparedStep) -> StepInputs:
         """
-        The values that the step was applied with; secrets, which are never recorded, as of today.
+        Return the values that the step was applied with; secrets, which are never recorded, as of
+        today.
 
-        Invalid where a secret can no longer be had.
+        Raises Invalid if a secret can no longer be had.
         """
         recalled = self.recalled(prepared)
         assert recalled.inputs is not None, "what cannot be had has raised"
@@ -224,8 +226,8 @@ class StepValues:
 
     def recalled(self, prepared: PreparedStep) -> RecalledInputs:
         """
-        The values that the step was applied with, and whether the secrets are the ones of that
-        apply.
+        Return the values that the step was applied with, and whether the secrets are the ones of
+        that apply.
         """
         step, record = prepared.step, prepared.record
         text = self.recorded_text(record)
@@ -267,8 +269,8 @@ class StepValues:
 
     def secret_at_hand(self, step: Step, path: PathInValue, _origin: str) -> Json:
         """
-        The current value of a secret of a step's recorded inputs, masked from here on; None where
-        it cannot be resolved.
+        Return the current value of a secret of a step's recorded inputs, masked from here on; None
+        if it cannot be resolved.
         """
         try:
             value = self._current_secret(step, path)
@@ -292,8 +294,8 @@ class StepValues:
         engine: EngineInfo,
     ) -> Mapping[str, Json]:
         """
-        The values that the engine needs to load the step's module. One that cannot be had is left
-        out: the engine says so where it misses it.
+        Return the values that the engine needs to load the step's module. One that cannot be had is
+        left out: the engine says so where it misses it.
         """
         wanted = frozenset(module.snapshot.early_variables)
         if not wanted or not engine.evaluates_early:
@@ -326,9 +328,9 @@ class StepValues:
 
     def recorded_text(self, record: OperationRecord | None) -> str | None:
         """
-        The document of what a target was applied with; None where it never was.
+        Return the document of what a target was applied with; None if it never was.
 
-        StoreUnavailable where the store does not hold what the record names.
+        Raises StoreUnavailable if the store does not hold what the record names.
         """
         return recorded_inputs_text(self.services, record)
 

@@ -56,11 +56,11 @@ def check_objects_visible(
     context: QueryContext, proposal: CheckedPlan, options: PlanOptions
 ) -> CheckedPlan:
     """
-    A proposal that was planned without a refresh, once the provider was asked all the same whether
-    it sees the objects: no plan has noticed that the scope is a wrong one.
+    Return a proposal that was planned without a refresh, once the provider was asked all the same
+    whether it sees the objects: no plan has noticed that the scope is a wrong one.
 
-    Refused as `check_vanished` does. What cannot be asked for does not stop it; but a destroy that
-    wants the provider's word on it will not have it.
+    Raises Refused as `check_vanished` does. What cannot be asked for does not stop it; but a
+    destroy that wants the provider's word on it will not have it.
     """
     step, record, before = context.prepared.step, context.prepared.record, proposal.before
     refs = inventory(before)
@@ -93,8 +93,8 @@ def absence_facts(
     context: QueryContext, options: PlanOptions, before: PulledState, *, run_id: str, attempt: int
 ) -> EntryChanges:
     """
-    The fields of a destroy's marker that say how absence is to be confirmed. Where the provider is
-    to be asked, the provider state that the destroy is about to empty is kept, durably.
+    Return the fields of a destroy's marker that say how absence is to be confirmed. Where the
+    provider is to be asked, the provider state that the destroy is about to empty is kept, durably.
     """
     step, record = context.prepared.step, context.prepared.record
     method = absence_method(options.verify_absence, step.verify_absence, record)
@@ -120,8 +120,8 @@ def with_state_to_ask(
     context: QueryContext, marker: OperationRecord, options: PlanOptions, before: PulledState
 ) -> OperationRecord:
     """
-    The marker of an apply; where that destroys objects and the provider is to confirm it, with the
-    provider state from before, kept durably.
+    Return the marker of an apply; where that destroys objects and the provider is to confirm it,
+    with the provider state from before, kept durably.
     """
     step, record = context.prepared.step, context.prepared.record
     planned = marker.resources.planned
@@ -138,9 +138,9 @@ def with_absence_findings(
     context: QueryContext, marker: OperationRecord, evidence: MutationEvidence
 ) -> MutationEvidence:
     """
-    The evidence of a destroy with what the provider says of the objects that it removed, where that
-    is wanted, and of those that an earlier destroy removed; that of an apply with those that it
-    removed and the provider still has.
+    Return the evidence of a destroy with what the provider says of the objects that it removed,
+    where that is wanted, and of those that an earlier destroy removed; that of an apply with those
+    that it removed and the provider still has.
 
     After a destroy that ended well what is still there is asked for again, until the time is over
     or a signal comes; after any other once; after one that a signal stopped not at all.
@@ -169,8 +169,8 @@ def _with_remaining(
     context: QueryContext, marker: OperationRecord, saved: SavedState, evidence: MutationEvidence
 ) -> MutationEvidence:
     """
-    The evidence of an apply with the objects that it removed from provider state and the provider
-    still has. What it does not answer for is believed to be gone, as the engine reported.
+    Return the evidence of an apply with the objects that it removed from provider state and the
+    provider still has. What it does not answer for is believed to be gone, as the engine reported.
     """
     stop = context.services.stop
     if evidence.state is None or evidence.touched_nothing or stop.stopping:
@@ -248,7 +248,8 @@ def confirm_absence(
 
 def unasked_findings(objects: Sequence[SavedObjects]) -> tuple[AbsenceFinding, ...]:
     """
-    The findings about objects without asking: only those that live in provider state are gone.
+    Return the findings about objects without asking: only those that live in provider state are
+    gone.
     """
     return tuple(
         with_explanation(AbsenceFinding(ref, "requested", saved=item.saved))

@@ -33,7 +33,7 @@ def approved_step(
     plan: CheckedPlan,
 ) -> ApprovedStep:
     """
-    The part of a plan that an approval keeps.
+    Return the part of a plan that an approval keeps.
     """
     return ApprovedStep(
         step=prepared.step.name,
@@ -55,9 +55,9 @@ def check_approved(
     plan: CheckedPlan,
 ) -> None:
     """
-    PlanChanged where carrying the plan out would do anything that the approval does not cover, or
-    would leave out what was approved because it is made from something else. What a step declares
-    as its actions goes with the step.
+    Raise PlanChanged if carrying the plan out would do anything that the approval does not cover,
+    or would leave out what was approved because it is made from something else. What a step
+    declares as its actions goes with the step.
     """
     name = prepared.step.name
     if hook_of(name) is not None:
@@ -91,8 +91,8 @@ def _other_sources(
     plan: CheckedPlan,
 ) -> list[str]:
     """
-    The sources of the plan that differ from the reviewed ones. A serial alone does not count, nor
-    does the state that an attempt before this one began.
+    Return the sources of the plan that differ from the reviewed ones. A serial alone does not
+    count, nor does the state that an attempt before this one began.
     """
     compared = [
         ("the module", approved.module, prepared.snapshot.digest),

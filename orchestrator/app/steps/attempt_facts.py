@@ -69,7 +69,7 @@ class AttemptFacts:
 
     def of(self, state: PulledState) -> EntryChanges:
         """
-        The fields of an entry that is written while the provider state is ``state``.
+        Return the fields of an entry that is written while the provider state is ``state``.
         """
         services, root, engine = self._services, self._prepared.work_dir, self._prepared.engine
         providers = _providers(services.workdirs.lock_file(root))
@@ -96,7 +96,8 @@ class AttemptFacts:
 
     def _applied(self, providers: Mapping[str, str]) -> EntryChanges:
         """
-        The fields that an apply sets. A destroy works from the recorded inputs and leaves them.
+        Return the fields that an apply sets. A destroy works from the recorded inputs and leaves
+        them.
         """
         deployment, step = self._session.deployment, self._prepared.step
         target = deployment.target(step.name)

@@ -49,7 +49,7 @@ def patiently(
     services: Services, step: str, phase: str, attempt: Callable[[int], CallResult]
 ) -> CallResult:
     """
-    The answer of a call that mutates nothing, made again while its error is a passing one.
+    Return the answer of a call that mutates nothing, made again while its error is a passing one.
     """
     for number in range(1, TRIES):
         result = attempt(number)
@@ -88,8 +88,8 @@ def pull(
     stop: StopToken | None = None,
 ) -> PulledState:
     """
-    The provider state as it is now; its sensitive outputs are masked from here on, and what of the
-    others holds a known secret.
+    Return the provider state as it is now; its sensitive outputs are masked from here on, and what
+    of the others holds a known secret.
 
     It heeds our own stop unless another token is given.
     """
@@ -108,8 +108,8 @@ def learn_secrets(
     masker: Masker, state: PulledState, shapes: Mapping[str, Json] | None = None
 ) -> PulledState:
     """
-    The state, knowing which of its outputs are secret; they are masked from here on. ``shapes`` are
-    the outputs as they were recorded, secret leaves replaced.
+    Return the state, knowing which of its outputs are secret; they are masked from here on.
+    ``shapes`` are the outputs as they were recorded, secret leaves replaced.
     """
     # First those that the module calls sensitive: others may be made from them.
     for output in state.outputs.values():
@@ -167,7 +167,7 @@ def call_spec(
 
 def stopped(stop: StopToken) -> Stopped:
     """
-    The error of work that a signal ended before anything was mutated.
+    Return the error of work that a signal ended before anything was mutated.
     """
     kind = Terminated if stop.exit_code == Terminated.exit_code else Stopped
     return kind("stopped by a signal before anything was mutated")
@@ -199,7 +199,7 @@ def pull_after(
     services: Services, work_dir: WorkDir, evidence: Path
 ) -> tuple[PulledState | None, str | None]:
     """
-    The provider state that a mutation left, also while we are stopping; None where it cannot be
+    Return the provider state that a mutation left, also while we are stopping; None if it cannot be
     read, with the reason.
     """
     services.workdirs.make_state_private(work_dir)
@@ -213,7 +213,7 @@ def pull_after(
 
 def failure(result: CallResult, phase: str, stop: StopToken) -> OrchestratorError:
     """
-    The error of a call that mutates nothing; of one that we stopped, that it was stopped.
+    Return the error of a call that mutates nothing; of one that we stopped, that it was stopped.
     """
     if stop.stopping:
         return stopped(stop)

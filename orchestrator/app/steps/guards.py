@@ -44,11 +44,11 @@ def check_state(
     may_be_missing: bool = False,
 ) -> str | None:
     """
-    Refused where provider state is not the one that the record knows; a note where it has moved.
+    Raise Refused if provider state is not the one that the record knows; a note where it has moved.
     ``reconcile`` is the command that reconciles the target.
 
-    InDoubt where there is none and the record knows objects: that is no evidence about them. What
-    takes that down, or goes on with it, says that it ``may_be_missing``.
+    Raises InDoubt if there is none and the record knows objects: that is no evidence about them.
+    What takes that down, or goes on with it, says that it ``may_be_missing``.
     """
     if record is None or record.status in NOTHING_THERE:
         if state.objects:
@@ -119,7 +119,8 @@ def check_own_state(
     step: Step, backend: str, location: str, others: Iterable[OperationRecord | None]
 ) -> None:
     """
-    Invalid where the record of another step of this blueprint is bound to the same provider state.
+    Raise Invalid if the record of another step of this blueprint is bound to the same provider
+    state.
     """
     for record in others:
         bound = record.provider_state if record else None
@@ -144,8 +145,8 @@ class StateBindings(Struct, frozen=True):
     @classmethod
     def of(cls, records: Iterable[OperationRecord], own: Target, host: str) -> StateBindings:
         """
-        The bindings of all records but those of the target ``own``; a local file on another host
-        than ``host`` is another file.
+        Return the bindings of all records but those of the target ``own``; a local file on another
+        host than ``host`` is another file.
         """
         lineages, places = {}, {}
         for record in records:
@@ -160,7 +161,7 @@ class StateBindings(Struct, frozen=True):
 
     def check_place(self, target: str, place: tuple[str, str, str]) -> None:
         """
-        Refused where another target keeps its provider state at this backend, location and
+        Raise Refused if another target keeps its provider state at this backend, location and
         workspace.
         """
         backend, location, _ = place
@@ -168,14 +169,14 @@ class StateBindings(Struct, frozen=True):
 
     def check_lineage(self, target: str, state: PulledState) -> None:
         """
-        Refused where the provider state that was read is that of another target.
+        Raise Refused if the provider state that was read is that of another target.
         """
         _check_unbound(target, self.lineages.get(state.lineage or ""), f"lineage {state.lineage}")
 
 
 def _check_unbound(target: str, owner: str | None, what: str) -> None:
     """
-    Refused where the provider state that a target would be bound to belongs to another one:
+    Raise Refused if the provider state that a target would be bound to belongs to another one:
     whichever is destroyed would take the objects of the other.
     """
     if owner is not None:
@@ -189,8 +190,8 @@ def _check_unbound(target: str, owner: str | None, what: str) -> None:
 
 def shared_state_error(step: Step, other: str, location: str) -> Invalid:
     """
-    The error that two steps would keep their provider state in one place: each would take the
-    objects of the other for its own.
+    Return the error that two steps would keep their provider state in one place: each would take
+    the objects of the other for its own.
     """
     return Invalid(
         [
@@ -207,7 +208,7 @@ def check_vanished(
     target: str, state: PulledState, refresh: RefreshResult, *, accepted: str | None
 ) -> None:
     """
-    Refused where the refresh found none of the objects that the state knows, or a provider
+    Raise Refused if the refresh found none of the objects that the state knows, or a provider
     configuration found none of its own, unless a reason accepts it.
     """
     if accepted is not None:
@@ -244,8 +245,8 @@ def check_missing_objects(
     destroying: bool,
 ) -> None:
     """
-    InDoubt where the record knows objects that have left the provider state, each by type and id:
-    an apply could make them twice. A destroy goes on and leaves them in doubt, unless another
+    Raise InDoubt if the record knows objects that have left the provider state, each by type and
+    id: an apply could make them twice. A destroy goes on and leaves them in doubt, unless another
     object has taken the address of one: that one would be deleted in its place.
     """
     if record is None:
@@ -286,7 +287,7 @@ def check_adopted(
     accepted: str | None,
 ) -> None:
     """
-    Refused where a plan would destroy an object that was adopted without proof that it is ours
+    Raise Refused if a plan would destroy an object that was adopted without proof that it is ours
     (law: not ours until proven), unless a reason accepts it.
     """
     doomed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
@@ -304,7 +305,7 @@ def check_retained(
     deployment: Deployment, step: Step, record: OperationRecord | None, journal: Journal
 ) -> str | None:
     """
-    Refused where the plan of an apply would destroy objects of a step that is retained; a note
+    Raise Refused if the plan of an apply would destroy objects of a step that is retained; a note
     where only the blueprint says that it is to be.
     """
     kept = retention(step.retain, record)
@@ -326,9 +327,9 @@ def check_adopted_records(
     records: Mapping[str, OperationRecord | None], steps: Iterable[str], *, accepted: str | None
 ) -> None:
     """
-    Refused where one of the steps that a destroy takes down has objects that were adopted without
-    proof, unless a reason accepts it. Checked for all steps, from their records, before the first
-    destroy.
+    Raise Refused if one of the steps that a destroy takes down has objects that were adopted
+    without proof, unless a reason accepts it. Checked for all steps, from their records, before the
+    first destroy.
     """
     for step in steps:
         record = records.get(step)
@@ -342,7 +343,7 @@ def check_adopted_records(
 
 def adopted_refusal(target: str, adopted: Sequence[AdoptedObject]) -> Refused:
     """
-    The error that names what would be destroyed although nobody has proven it to be ours.
+    Return the error that names what would be destroyed although nobody has proven it to be ours.
     """
     out = shlex.join(["exec", target, "--", "state", "rm", *(item.address for item in adopted)])
     named = "; ".join(
@@ -362,7 +363,7 @@ def check_not_moved(
     place: BlueprintAddress, step: str, record: OperationRecord | None, at: int
 ) -> None:
     """
-    Refused where the newest entry of a step is not the one that the command was offered for (law
+    Raise Refused if the newest entry of a step is not the one that the command was offered for (law
     17); 0 is a step without a record.
     """
     sequence = record.sequence if record else 0
@@ -388,7 +389,7 @@ def check_doubts(
     record: OperationRecord | None, observation: StateObservation, reconcile: str
 ) -> None:
     """
-    InDoubt where the last mutation left objects that an apply could make twice.
+    Raise InDoubt if the last mutation left objects that an apply could make twice.
 
     The observation promises a refresh: a doubt that only a refresh can answer does not forbid the
     plan that brings it.
@@ -410,7 +411,7 @@ def check_doubts(
 
 def describe_doubts(doubts: Iterable[Doubt]) -> str:
     """
-    The doubts in one line.
+    Return the doubts in one line.
     """
     return "; ".join(f"{doubt.address} ({doubt.why})" for doubt in doubts)
 
@@ -419,7 +420,7 @@ def check_dependents(
     graph: Graph, selected: Sequence[str], statuses: Mapping[str, Status | None]
 ) -> None:
     """
-    Refused where destroying the selection would take away what a live step outside it needs.
+    Raise Refused if destroying the selection would take away what a live step outside it needs.
     """
     needed: dict[str, list[str]] = {}
     for step in (name for name in selected if name in graph):  # nothing needs a hook's module
@@ -445,8 +446,9 @@ def check_children(
     applied: Collection[str],
 ) -> None:
     """
-    Refused where a parent that is gone would be made again while the record of a child still tells
-    of what went with it: the child's provider state could then neither be planned nor destroyed.
+    Raise Refused if a parent that is gone would be made again while the record of a child still
+    tells of what went with it: the child's provider state could then neither be planned nor
+    destroyed.
     """
     gone = {name for name, record in records.items() if record and record.status in NOTHING_THERE}
     children = [

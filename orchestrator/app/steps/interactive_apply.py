@@ -29,8 +29,8 @@ from orchestrator.ports.engine import CallSpec, Cancel, PlanAndAsk
 
 def is_possible(session: Session, prepared: PreparedStep, options: PlanOptions) -> bool:
     """
-    Whether a step may be applied so: its first apply, approved beforehand, with nothing that reads
-    the plan or the provider before it, and nothing that approves in our place.
+    Return whether a step may be applied so: its first apply, approved beforehand, with nothing that
+    reads the plan or the provider before it, and nothing that approves in our place.
     """
     record, step, environ = prepared.record, prepared.step, session.services.environ
     plain = PlanOptions(
@@ -56,10 +56,10 @@ def plan_and_ask(
     var_file: Path,
 ) -> EnginePlan | None:
     """
-    The plan of an apply that waits, for `Approve` and `Cancel` with this ``spec``. None where none
-    waits: its plan failed, was empty, or holds more than is understood; or the provider state is
-    not empty. Then a saved plan tells, or does, what is to be. StateLocked where another one holds
-    the lock of the provider state.
+    Return the plan of an apply that waits, for `Approve` and `Cancel` with this ``spec``. None if
+    none waits: its plan failed, was empty, or holds more than is understood; or the provider state
+    is not empty. Then a saved plan tells, or does, what is to be. Raises StateLocked if another one
+    holds the lock of the provider state.
 
     An engine that has begun without asking is not cancelled: what it does has to be recorded.
     """
@@ -101,8 +101,8 @@ def plan_and_ask(
 
 def _only_creates(messages: Sequence[Message]) -> bool:
     """
-    Whether a plan creates objects and outputs, as many as the engine counts, and says nothing else:
-    no warning, no refresh, no line of an unknown kind.
+    Return whether a plan creates objects and outputs, as many as the engine counts, and says
+    nothing else: no warning, no refresh, no line of an unknown kind.
     """
 
     def is_known(message: Message) -> bool:

@@ -44,7 +44,7 @@ from orchestrator.ports.engine import CallResult, CallSpec, Request
 
 class StepResult(Struct, frozen=True):
     """
-    How the work on a step ended: the entry it wrote, the provider state it read (None where it read
+    How the work on a step ended: the entry it wrote, the provider state it read (None if it read
     none), whether anything was mutated, and what went wrong in it: a record that was restored keeps
     the fault of an earlier run.
     """
@@ -65,7 +65,7 @@ class Mutation(Struct, Generic[E], frozen=True):
     ``marker`` is the entry that records the intent: command, planned actions, inputs, binding.
     ``call`` carries it out and returns the evidence of it; ``conclude`` makes the entry that ends
     it from marker and evidence. ``store`` makes durable what settling on another machine needs.
-    ``spec`` is where the call leaves its files, None where other targets have files of their own.
+    ``spec`` is where the call leaves its files, None if other targets have files of their own.
     """
 
     marker: OperationRecord
@@ -152,7 +152,7 @@ def call_engine(
 
 def not_started(why: str, *, state: PulledState | None = None) -> MutationEvidence:
     """
-    The evidence of a call that could not be started: it changed nothing.
+    Return the evidence of a call that could not be started: it changed nothing.
     """
     return MutationEvidence(
         exit_code=None, journal=Journal.of((), whole=True), state=state, not_started=why
@@ -199,7 +199,7 @@ def conclude_engine_call(
     left_undone: Callable[[], tuple[PlannedAction, ...]],
 ) -> OperationRecord:
     """
-    The entry that ends the engine call of ``marker``, which was written over ``before``.
+    Return the entry that ends the engine call of ``marker``, which was written over ``before``.
 
     ``checks`` are run where an apply ended well, and ``left_undone`` is asked for what a targeted
     one did not do; after a destroy the provider is asked for what was removed.

@@ -144,7 +144,7 @@ class StepPipeline:
     @contextlib.contextmanager
     def approved_plan(self, ready: ReadyPlan | None = None) -> Iterator[CheckedPlan]:
         """
-        The plan to carry out, checked and approved; nobody is asked about an empty one.
+        Yield the plan to carry out, checked and approved; nobody is asked about an empty one.
         """
         check = partial(check_state, may_be_missing=self.verb == "destroy")
         with self._planned(check, "refused", ready or self._given_plan) as plan:
@@ -237,7 +237,7 @@ class StepPipeline:
         Record that a target which was never applied is not there: its provider state is empty. The
         working directory needs nothing but the backend.
 
-        Refused where it is not empty.
+        Raises Refused if it is not empty.
         """
         services = self.services
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
@@ -251,8 +251,8 @@ class StepPipeline:
         self, check: StateCheck, missing_objects: MissingObjects, ready: ReadyPlan
     ) -> Iterator[CheckedPlan]:
         """
-        The plan to carry out: that which is ``ready``, or a saved one. Its file and the variable
-        file are gone at the end, and no engine waits any more.
+        Yield the plan to carry out: that which is ``ready``, or a saved one. Its file and the
+        variable file are gone at the end, and no engine waits any more.
         """
         try:
             self.facts.write_inputs()
@@ -311,7 +311,7 @@ class StepPipeline:
 
     def _waiting_plan(self) -> EnginePlan | None:
         """
-        The plan that was given; else that of an engine which waits, where one may.
+        Return the plan that was given; else that of an engine which waits, where one may.
         """
         if self._engine_plan is not None or self.verb != "apply":
             return self._engine_plan
@@ -352,8 +352,8 @@ class StepPipeline:
 
     def _is_covered(self, plan: CheckedPlan) -> bool:
         """
-        Whether the plan needs no further approval. PlanChanged where an approval does not cover it
-        and nobody can be asked.
+        Return whether the plan needs no further approval. Raises PlanChanged if an approval does
+        not cover it and nobody can be asked.
         """
         if self.options.approval is None:
             return self.options.approved
@@ -424,8 +424,8 @@ class StepPipeline:
         self, record: OperationRecord | None, state: PulledState, undone: tuple[PlannedAction, ...]
     ) -> StepResult:
         """
-        The record as it is, where a targeted plan is empty and an untargeted one is not: nothing
-        was applied. Refused where there is no record to leave as it is.
+        Return the record as it is, where a targeted plan is empty and an untargeted one is not:
+        nothing was applied. Raises Refused if there is no record to leave as it is.
         """
         message = (
             f"the targeted plan is empty: nothing was applied; {targeted_fault(undone).summary}"
@@ -537,7 +537,7 @@ class StepPipeline:
 
 def _with_open_doubts(record: OperationRecord, plan: CheckedPlan) -> OperationRecord:
     """
-    The record with the doubts that the plan leaves open.
+    Return the record with the doubts that the plan leaves open.
     """
     resources = record.resources.model_copy(update={"in_doubt": plan.doubts})
     settled = (*record.settled, *plan.settled)

@@ -30,7 +30,7 @@ _NOT_SET = "not set: the default of the module"
 
 def changed_inputs(applied: RecordedInputs, now: StepInputs, key: bytes) -> tuple[InputChange, ...]:
     """
-    The inputs that differ. Secrets are compared by their keyed digests.
+    Return the inputs that differ. Secrets are compared by their keyed digests.
     """
     names = dict.fromkeys([*now.values, *applied.values])
     changes = (_changed_input(name, applied, now, key) for name in names)
@@ -70,7 +70,8 @@ def plan_changes(
     journal: Journal,
 ) -> PlanChanges:
     """
-    The changes that a plan holds, masked; ``inputs`` are held against those of the last apply.
+    Return the changes that a plan holds, masked; ``inputs`` are held against those of the last
+    apply.
     """
     record, snapshot = prepared.record, prepared.snapshot
     changes = content.changes.model_copy(
@@ -107,9 +108,9 @@ def _inputs_changed(
 
 def recorded_inputs_text(services: Services, record: OperationRecord | None) -> str | None:
     """
-    The document of what a target was applied with; None where it never was.
+    Return the document of what a target was applied with; None if it never was.
 
-    StoreUnavailable where neither the store nor the run on this machine holds what the record
+    Raises StoreUnavailable if neither the store nor the run on this machine holds what the record
     names.
     """
     if record is None or record.resolved_inputs_file is None:
@@ -139,7 +140,7 @@ def plan_fault(services: Services, exc: OrchestratorError) -> Fault:
 
 def diagnostics_of(exc: OrchestratorError) -> tuple[PlanDiagnostic, ...]:
     """
-    The engine's diagnostics about a step that could not be planned.
+    Return the engine's diagnostics about a step that could not be planned.
     """
     diagnostics = exc.diagnostics if isinstance(exc, EngineFailed) else ()
     return tuple(

@@ -104,7 +104,7 @@ class PlanOptions(Struct, frozen=True):
 
     def mode(self, direction: Direction) -> PlanMode:
         """
-        The mode in which the engine is to plan.
+        Return the mode in which the engine is to plan.
         """
         if direction == "destroy":
             return "destroy"
@@ -152,8 +152,8 @@ def _check_addresses_known(
     target: str, options: PlanOptions, journal: Journal, before: PulledState
 ) -> None:
     """
-    Invalid where an address to replace or to target is neither in the provider state nor planned:
-    the engine would silently do nothing about it.
+    Raise Invalid if an address to replace or to target is neither in the provider state nor
+    planned: the engine would silently do nothing about it.
     """
     addresses = {*(item.address for item in before.objects), *(c.address for c in journal.changes)}
     problems = [
@@ -197,9 +197,9 @@ def plan_step(
 
     Law: state moved without us.
 
-    EngineFailed(phase="plan") or Busy where it cannot be planned, Refused where the provider state
-    is not the one that the record knows (``check`` decides) or all of it has vanished, InDoubt
-    where recorded objects have left it and ``missing_objects`` are refused.
+    Raises EngineFailed(phase="plan") or Busy if it cannot be planned, Refused if the provider state
+    is not the one that the record knows (``check`` decides) or all of it has vanished, InDoubt if
+    recorded objects have left it and ``missing_objects`` are refused.
     """
     file, var_file = evidence / "plan.tfplan", evidence / "inputs.tfvars.json"
     request = Plan(
@@ -280,8 +280,8 @@ def left_undone(
     evidence: Path,
 ) -> tuple[PlannedAction, ...]:
     """
-    The actions that an untargeted plan would still take after a targeted apply; one that says why,
-    where no such plan can be made.
+    Return the actions that an untargeted plan would still take after a targeted apply; one that
+    says why, where no such plan can be made.
     """
     try:
         plan = plan_step(
@@ -406,8 +406,8 @@ def check_plan(
 
 def _encryption_changed(services: Services, prepared: PreparedStep, before: PulledState) -> bool:
     """
-    Whether the state of a recorded target would be encrypted in another way than by the apply that
-    wrote it. The engine rewrites it with any plan, and plans no change for it.
+    Return whether the state of a recorded target would be encrypted in another way than by the
+    apply that wrote it. The engine rewrites it with any plan, and plans no change for it.
     """
     record = prepared.record
     if record is None or record.status in NOTHING_THERE or before.lineage is None:
@@ -471,8 +471,8 @@ def _deleted_earlier(
     services: Services, prepared: PreparedStep, refresh: RefreshResult
 ) -> tuple[StateObject, ...]:
     """
-    The objects that the refresh did not find because an earlier mutation deleted them and provider
-    state still has them.
+    Return the objects that the refresh did not find because an earlier mutation deleted them and
+    provider state still has them.
 
     Only where the provider is asked in the scope in which it made them: in another scope it finds
     none of its objects.
@@ -491,7 +491,7 @@ def plan_content(
     services: Services, work_dir: WorkDir, evidence: Path, file: Path, name: str
 ) -> PlanContent:
     """
-    The content of the plan file.
+    Return the content of the plan file.
     """
     spec = call_spec(services, work_dir, evidence, f"show-{name}")
     try:
@@ -505,7 +505,8 @@ def plan_content(
 
 def _dropped(services: Services, plan: EnginePlan) -> tuple[StateObject, ...]:
     """
-    The objects that the refresh of the plan took out of the provider state, deposed ones too.
+    Return the objects that the refresh of the plan took out of the provider state, deposed ones
+    too.
     """
     refreshed = services.engine.refreshed_state_in_plan(plan.file)
     if refreshed is None:

@@ -35,7 +35,7 @@ _HINT = "change what is planned, or say why it may be: --override-policy REASON"
 
 def check_policy(session: Session, step: str, plan: CheckedPlan, *, override: str | None) -> None:
     """
-    Refused where the plan of a step does what the policy forbids, unless a reason overrides it.
+    Raise Refused if the plan of a step does what the policy forbids, unless a reason overrides it.
     """
     policy = session.deployment.policy
     if policy.empty or plan.content is None:
@@ -54,7 +54,7 @@ def check_policy_of_destroy(
     session: Session, records: Collection[OperationRecord], *, override: str | None
 ) -> None:
     """
-    Refused where a destroy of all objects in these records breaks the policy, unless a reason
+    Raise Refused if a destroy of all objects in these records breaks the policy, unless a reason
     overrides it. Checked before anything is destroyed.
     """
     steps: list[tuple[str, list[PlannedObject], Mapping[str, str]]] = []
@@ -84,8 +84,8 @@ def rego_violations(
     services: Services, deployment: Deployment, document: PlanDocument
 ) -> Sequence[Violation]:
     """
-    The violations of the rules that the policy names by a plan. They are shown what anybody may
-    see.
+    Return the violations of the rules that the policy names by a plan. They are shown what anybody
+    may see.
     """
     rules = [Path(deployment.project_dir) / name for name in deployment.policy.rego]
     if not rules:
@@ -123,7 +123,8 @@ def describe_violations(violations: Sequence[Violation]) -> str:
 
 def refusals(violations: Iterable[Violation]) -> dict[str, OrchestratorError]:
     """
-    The refusal of each step of which a plan does what is forbidden; of the whole plan under "".
+    Return the refusal of each step of which a plan does what is forbidden; of the whole plan under
+    "".
     """
     steps: dict[str, list[Violation]] = {}
     for item in violations:
@@ -166,7 +167,7 @@ def check_protected(
     confirmed: str | None,
 ) -> None:
     """
-    Refused where ``prevent_destroy`` protects recorded objects, in the recorded module or in the
+    Raise Refused if ``prevent_destroy`` protects recorded objects, in the recorded module or in the
     current one: a new protection counts at once, and only an apply removes an old one. The error
     names every object and the place that protects it, and also the environment where that is
     protected and was not ``confirmed`` by its name.
@@ -196,8 +197,8 @@ def check_protected_since(
     services: Services, deployment: Deployment, record: OperationRecord | None, journal: Journal
 ) -> None:
     """
-    Refused where the plan of a rollback would destroy what the module that was applied since then
-    protects: the engine knows the earlier module only.
+    Raise Refused if the plan of a rollback would destroy what the module that was applied since
+    then protects: the engine knows the earlier module only.
     """
     doomed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
     if record is None or not doomed:
@@ -218,9 +219,9 @@ def _protected_lines(
     doomed: Collection[str] | None = None,
 ) -> list[str]:
     """
-    One line for each object of a target, of those ``doomed`` if they are given, that its module
-    protects. Modules from a registry are not in the snapshot: the plan of their step finds what
-    they protect.
+    Return one line for each object of a target, of those ``doomed`` if they are given, that its
+    module protects. Modules from a registry are not in the snapshot: the plan of their step finds
+    what they protect.
     """
     places = _places(services, deployment, record)
     return [
@@ -233,7 +234,7 @@ def _protected_lines(
 
 def _shown_place(record: OperationRecord, at: Location) -> str:
     """
-    A place in the module of a record; in a local one as it is seen from the project.
+    Return a place in the module of a record; in a local one as it is seen from the project.
     """
     if not record.module_ref.startswith("."):
         return f"{record.module_ref}: {at}"
@@ -246,8 +247,8 @@ def _places(
     services: Services, deployment: Deployment, record: OperationRecord
 ) -> Mapping[str, Location]:
     """
-    The protected addresses of a target's module, as it was applied and as it is now, and where each
-    is protected. A module that cannot be read now protects nothing more.
+    Return the protected addresses of a target's module, as it was applied and as it is now, and
+    where each is protected. A module that cannot be read now protects nothing more.
     """
     snapshots = []
     step = deployment.steps.get(record.target.step)

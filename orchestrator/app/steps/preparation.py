@@ -52,7 +52,7 @@ def store_snapshot(services: Services, snapshot: Snapshot) -> None:
 
 def read_lock_file(services: Services, target: str, snapshot: str) -> bytes | None:
     """
-    The lock file that a target was last used with at the snapshot of this digest.
+    Return the lock file that a target was last used with at the snapshot of this digest.
     """
     name = lock_blob(target, snapshot)
     lock = services.store.blob(name)
@@ -119,7 +119,7 @@ class ModuleSource(Struct, frozen=True):
     """
     What a working directory is laid out from: a snapshot, the lock file to start from, and whether
     it goes with the inputs as they are now or as they were recorded. ``configures_providers`` is
-    False where only the provider state is worked on.
+    False if only the provider state is worked on.
     """
 
     snapshot: Snapshot
@@ -129,14 +129,14 @@ class ModuleSource(Struct, frozen=True):
 
     def configures(self, provider: str) -> bool:
         """
-        Whether a configuration of the provider with this local name is of any use.
+        Return whether a configuration of the provider with this local name is of any use.
         """
         return self.configures_providers and self.snapshot.uses_provider(provider)
 
 
 def check_engine(info: EngineInfo, record: OperationRecord, *, allow_change: bool) -> str | None:
     """
-    Refused where another kind of engine wrote the target last; a warning where a newer one did.
+    Raise Refused if another kind of engine wrote the target last; a warning where a newer one did.
     """
     last, target = record.engine, record.target.target
     if record.status in NOTHING_THERE or last is None:
@@ -166,7 +166,7 @@ def check_engine(info: EngineInfo, record: OperationRecord, *, allow_change: boo
 
 def snapshot_of(services: Services, step: Step, record: OperationRecord | None) -> Snapshot:
     """
-    The snapshot that the record names, else the module as it is now.
+    Return the snapshot that the record names, else the module as it is now.
     """
     applied = record.module_digest if record else None
     stored = stored_snapshot(services, applied) if applied else None
@@ -185,7 +185,7 @@ def snapshot_of(services: Services, step: Step, record: OperationRecord | None) 
 
 def stored_snapshot(services: Services, digest: str) -> Snapshot | None:
     """
-    The snapshot of this digest; None where the store does not have it.
+    Return the snapshot of this digest; None if the store does not have it.
     """
     archive = services.store.blob(snapshot_blob(digest))
     return unpacked_snapshot(services, digest, archive) if archive is not None else None
@@ -193,7 +193,7 @@ def stored_snapshot(services: Services, digest: str) -> Snapshot | None:
 
 def unpacked_snapshot(services: Services, digest: str, archive: bytes) -> Snapshot:
     """
-    The snapshot in an archive; StoreUnavailable where it is not the one of this digest.
+    Return the snapshot in an archive; raises StoreUnavailable if it is not the one of this digest.
     """
     snapshot = services.workdirs.unpack(archive)
     if snapshot.digest != digest:
@@ -206,8 +206,8 @@ def unpacked_snapshot(services: Services, digest: str, archive: bytes) -> Snapsh
 
 def applied_outputs(services: Services, deployment: str, step: str) -> Sequence[Output]:
     """
-    The outputs that the module of a step declared when the deployment of this digest was applied;
-    none where that cannot be told.
+    Return the outputs that the module of a step declared when the deployment of this digest was
+    applied; none where that cannot be told.
     """
     text = services.store.blob(deployment_blob(deployment))
     try:
@@ -229,10 +229,10 @@ def lay_out(
     early_values: Mapping[str, Json],
 ) -> WorkDir:
     """
-    The step's working directory, laid out with backend and providers around the snapshot.
+    Return the step's working directory, laid out with backend and providers around the snapshot.
 
-    Refused where the provider state would be another than the record is bound to; Invalid where
-    backend or providers need a value that is not to be had.
+    Raises Refused if the provider state would be another than the record is bound to; raises
+    Invalid if backend or providers need a value that is not to be had.
     """
     static = static_lookup(deployment, step)
     backend = _resolved(step, "backend", step.backend.config, static)
@@ -273,7 +273,7 @@ def lay_out(
 
 def _resolved(step: Step, setting: str, template: Template, lookup: Lookup) -> object:
     """
-    The value of a setting with each sensitive leaf wrapped in Secret.
+    Return the value of a setting with each sensitive leaf wrapped in Secret.
     """
     try:
         resolved = template.resolve(lookup)
@@ -287,7 +287,8 @@ def _resolved(step: Step, setting: str, template: Template, lookup: Lookup) -> o
 
 def lock_of(services: Services, record: OperationRecord | None, snapshot: Snapshot) -> bytes | None:
     """
-    The lock file that was used with this very snapshot; another one's would forbid an upgrade.
+    Return the lock file that was used with this very snapshot; another one's would forbid an
+    upgrade.
     """
     if record is None or record.module_digest != snapshot.digest:
         return None
@@ -339,8 +340,8 @@ def initialise(
 
 def state_encryption(services: Services, prepared: PreparedStep) -> str:
     """
-    The keyed digest of the settings by which the engine encrypts provider state; "" where it does
-    not.
+    Return the keyed digest of the settings by which the engine encrypts provider state; "" where it
+    does not.
     """
     settings = services.environ.get("TF_ENCRYPTION", ""), prepared.snapshot.encryption
     if prepared.engine.kind != "tofu" or not any(settings):
@@ -350,7 +351,7 @@ def state_encryption(services: Services, prepared: PreparedStep) -> str:
 
 def refusal_rules(step: Step) -> RefusalRules:
     """
-    The errors by which the provider of a step reports that it did nothing.
+    Return the errors by which the provider of a step reports that it did nothing.
     """
     return RefusalRules(step.refused_on, step.retry.on if step.retry else ())
 
@@ -378,7 +379,7 @@ def state_lock_of(
     services: Services, prepared: PreparedStep, step: str, run_id: str
 ) -> StateLock | None:
     """
-    The lock on a step's provider state; None where it is not locked.
+    Return the lock on a step's provider state; None if it is not locked.
     """
     number = services.ids.entry_id()[:8]
     evidence = services.files.attempt(run_id, step, 1)
@@ -391,8 +392,8 @@ def state_lock_of(
 
 def check_engine_gone(services: Services, prepared: PreparedStep, run_id: str) -> None:
     """
-    Busy where somebody holds the lock of the step's provider state, and it is of a kind that ends
-    with the process that holds it: whatever is said of the run that began, an engine is alive.
+    Raise Busy if somebody holds the lock of the step's provider state, and it is of a kind that
+    ends with the process that holds it: whatever is said of the run that began, an engine is alive.
     """
     if prepared.work_dir.backend_type not in PASSING_LOCKS:
         return

@@ -82,7 +82,7 @@ class PrivateRoot(Struct, frozen=True):
 
     def decrypted(self, state: bytes) -> PulledState:
         """
-        A stored state as the engine reads it; it becomes that of the root.
+        Return a stored state as the engine reads it; it becomes that of the root.
         """
         self.services.files.write(Path(self.work_dir.location), state.decode())
         name = f"pull-{self.services.ids.entry_id()[:8]}"
@@ -94,9 +94,9 @@ def private_root(
     services: Services, prepared: PreparedStep, evidence: Path, *, extra: Mapping[str, str]
 ) -> Iterator[PrivateRoot]:
     """
-    A private root without any state, with ``extra`` files in it; it is removed at the end.
+    Yield a private root without any state, with ``extra`` files in it; it is removed at the end.
 
-    EngineFailed where it cannot be laid out or initialised.
+    Raises EngineFailed if it cannot be laid out or initialised.
     """
     with services.files.private(evidence) as place:
         work_dir = services.workdirs.scratch_copy(prepared.work_dir, place, extra=extra)
@@ -131,8 +131,8 @@ def read_state_file(
     services: Services, prepared: PreparedStep, file: Path, evidence: Path
 ) -> PulledState:
     """
-    The provider state in a file that the engine left for a step, with the step's key where it is
-    encrypted; EngineFailed where it cannot be read.
+    Return the provider state in a file that the engine left for a step, with the step's key where
+    it is encrypted; raises EngineFailed if it cannot be read.
     """
     raw = file.read_bytes()
     if not is_encrypted(raw):
@@ -145,7 +145,7 @@ def read_state_file(
 @dataclass(frozen=True)
 class QueryContext:
     """
-    What asking takes: the step and the inputs that it was applied with, None where these cannot be
+    What asking takes: the step and the inputs that it was applied with, None if these cannot be
     had, and then ``why``. ``evidence`` is the directory of an attempt, for the logs.
     """
 
@@ -157,7 +157,7 @@ class QueryContext:
 
     def scope(self, objects: Iterable[ObjectRef]) -> Scope:
         """
-        The scope in which the providers of these objects are queried now.
+        Return the scope in which the providers of these objects are queried now.
         """
         services = self.services
         return scope(
@@ -170,7 +170,7 @@ class QueryContext:
     def scope_change(self, record: OperationRecord, provider: str) -> str | None:
         """
         Why a provider, by its local name, may be asked elsewhere than where it made the objects of
-        a record; None where nothing says so.
+        a record; None if nothing says so.
         """
         snapshot = self.prepared.snapshot
         if snapshot.provider_may_depend_on_resources(provider):
@@ -203,7 +203,7 @@ class ScratchRoot:
 
     def clear_state(self, state: bytes) -> bytes:
         """
-        A stored provider state in clear.
+        Return a stored provider state in clear.
         """
         if not is_encrypted(state):
             return state
@@ -251,10 +251,10 @@ def scratch_root(
     context: QueryContext, inputs: StepInputs, evidence: Path, query: ProviderQuery
 ) -> Iterator[ScratchRoot]:
     """
-    A scratch root with what ``query`` adds to the configuration, removed at the end. Its calls
-    leave their logs in ``evidence``.
+    Yield a scratch root with what ``query`` adds to the configuration, removed at the end. Its
+    calls leave their logs in ``evidence``.
 
-    EngineFailed where it cannot be laid out or initialised.
+    Raises EngineFailed if it cannot be laid out or initialised.
     """
     services, prepared = context.services, context.prepared
     snapshot = prepared.snapshot
@@ -272,8 +272,8 @@ def ask_provider(
     context: QueryContext, inputs: StepInputs, evidence: Path, query: ProviderQuery
 ) -> QueryResult:
     """
-    The answers to a query that is asked once, with these inputs; whatever keeps the provider from
-    being asked leaves them unknown, and says why. Stopped where a signal came.
+    Return the answers to a query that is asked once, with these inputs; whatever keeps the provider
+    from being asked leaves them unknown, and says why. Raises Stopped if a signal came.
     """
     services = context.services
     context.announce()
@@ -297,10 +297,10 @@ def look_before_create(
     session: Session, context: QueryContext, plan: CheckedPlan, inputs: StepInputs
 ) -> CheckedPlan:
     """
-    The plan with the objects to be created that are proven absent.
+    Return the plan with the objects to be created that are proven absent.
 
-    Refused where one of them exists. An object that the provider gives no answer about is created
-    all the same, and counts as not proven.
+    Raises Refused if one of them exists. An object that the provider gives no answer about is
+    created all the same, and counts as not proven.
     """
     services, step = context.services, context.prepared.step
     lookup = own_lookup(session.deployment, step, inputs, {})

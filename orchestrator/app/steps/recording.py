@@ -43,7 +43,7 @@ STATE_BEFORE = "before.tfstate"
 class SavedObjects(Struct, frozen=True):
     """
     Objects whose absence is to be confirmed, and the saved provider state that holds them; ``raw``
-    is None where that is not on this machine.
+    is None if that is not on this machine.
     """
 
     saved: SavedState
@@ -55,7 +55,7 @@ def awaiting_confirmation(
     record: OperationRecord, *, forgotten: Collection[str] = ()
 ) -> list[Doubt]:
     """
-    The doubts that a kept provider state could answer, but for ``forgotten`` addresses.
+    Return the doubts that a kept provider state could answer, but for ``forgotten`` addresses.
     """
     doubts = record.resources.in_doubt
     return [d for d in doubts if d.saved is not None and d.address not in forgotten]
@@ -65,8 +65,8 @@ def saved_objects(
     services: Services, record: OperationRecord, *, forgotten: Collection[str] = ()
 ) -> list[SavedObjects]:
     """
-    The objects of a record that earlier destroys removed and the provider has not confirmed, by the
-    state that was saved; none of ``forgotten`` addresses.
+    Return the objects of a record that earlier destroys removed and the provider has not confirmed,
+    by the state that was saved; none of ``forgotten`` addresses.
     """
     by_state: dict[SavedState, set[ObjectKey]] = {}
     for doubt in awaiting_confirmation(record, forgotten=forgotten):
@@ -86,8 +86,8 @@ def removed_objects(
     services: Services, marker: OperationRecord, saved: SavedState, evidence: MutationEvidence
 ) -> SavedObjects:
     """
-    The objects that the destroy of a marker has removed from provider state and nobody has doubted
-    before.
+    Return the objects that the destroy of a marker has removed from provider state and nobody has
+    doubted before.
     """
     inventory = marker.resources.inventory
     if evidence.state is not None:
@@ -112,7 +112,8 @@ def _read(services: Services, step: str, saved: SavedState) -> bytes | None:
 
 def _place(services: Services, step: str, run_id: str, attempt: int) -> Path | None:
     """
-    The file of the provider state that an attempt saved on this machine; None where there is none.
+    Return the file of the provider state that an attempt saved on this machine; None if there is
+    none.
     """
     attempts = dict(services.files.attempts(run_id, step))
     return attempts[attempt] / STATE_BEFORE if attempt in attempts else None
@@ -162,8 +163,9 @@ def record_outcome(services: Services, outcome: OperationRecord) -> OperationRec
 
     Law: spooled outcome.
 
-    Spooled where the store stayed away and it lies in the spool; Fenced where another writer took
-    the target over: then the outcome is kept beside the run as evidence and overwrites nothing.
+    Raises Spooled if the store stayed away and it lies in the spool; raises Fenced if another
+    writer took the target over: then the outcome is kept beside the run as evidence and overwrites
+    nothing.
     """
     outcome, clock = redacted(outcome, services.masker), services.clock
     grace, began = services.limits.store_grace, clock.monotonic()

@@ -43,7 +43,8 @@ def check_not_live(
     takeover: str | None,
 ) -> None:
     """
-    Busy while owner or engine of a ``running`` record may be alive; with ``wait``, wait for it.
+    Raise Busy while owner or engine of a ``running`` record may be alive; with ``wait``, wait for
+    it.
 
     ``takeover`` is the reason for which a silent one is taken for dead. That its state lock can be
     had is none: its engine may not have begun (ADR 13).

@@ -19,7 +19,7 @@ def check_settings(
     services: Services, deployment: Deployment, step: Step, inputs: StepInputs
 ) -> None:
     """
-    Invalid where a check of the step cannot be carried out, as far as that is known before its
+    Raise Invalid if a check of the step cannot be carried out, as far as that is known before its
     outputs are.
     """
     lookup = own_lookup(deployment, step, inputs, {})
@@ -46,7 +46,7 @@ def run_checks(
     state: PulledState,
 ) -> Verification:
     """
-    The verdict over the step's checks; ``unverified`` where it has none.
+    Return the verdict over the step's checks; ``unverified`` where it has none.
     """
     if not step.verify:
         return Verification(verdict="unverified", at=services.clock.now())

@@ -26,8 +26,8 @@ def plan_imports(
     runner: StepRunner, name: str, inputs: StepInputs, imports: Mapping[str, str]
 ) -> CheckedPlan:
     """
-    The plan of imports, by address the id, and of nothing that they do not need. The caller removes
-    its file.
+    Return the plan of imports, by address the id, and of nothing that they do not need. The caller
+    removes its file.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
     place = f"imports-{services.ids.entry_id()[:8]}"
@@ -60,7 +60,7 @@ def import_object(
     others are given. Where the address is in doubt and nothing proves that this is its object, the
     plan of the import is shown before anybody approves it.
 
-    Refused where the address, or the object at another one, is managed already, and where the
+    Raises Refused if the address, or the object at another one, is managed already, and where the
     provider was found to have another object for this address.
     """
     _check_object_in_doubt(runner, name, address, object_id)
@@ -131,7 +131,7 @@ def _consequence(
 
 def check_unmanaged(address: str, object_id: str, state: PulledState) -> None:
     """
-    Refused where the address, or the object at another one, is in the provider state.
+    Raise Refused if the address, or the object at another one, is in the provider state.
     """
     twin = managing_address(state, address, object_id)
     if twin is None and address not in state.ids:

@@ -63,10 +63,10 @@ class DoubtReadback:
 
     def ask(self, doubts: Iterable[Doubt]) -> OperationRecord:
         """
-        The record with what the provider says of the creates among ``doubts``.
+        Return the record with what the provider says of the creates among ``doubts``.
 
-        Whatever keeps the provider from being asked leaves them unknown, and says why. Stopped
-        where a signal came.
+        Whatever keeps the provider from being asked leaves them unknown, and says why. Raises
+        Stopped if a signal came.
         """
         services, step = self.steps.services, self.prepared.step
         query, queries = doubt_queries(step, doubts, self._lookup, self.state)
@@ -107,16 +107,16 @@ class DoubtReadback:
 
     def _others(self) -> list[OperationRecord]:
         """
-        The records of all other targets in the store, also of other blueprints: what these have is
-        not what is missing here.
+        Return the records of all other targets in the store, also of other blueprints: what these
+        have is not what is missing here.
         """
         records = self.steps.services.store.records()
         return [item for item in records if item.target != self.record.target]
 
     def _identity_has_named(self, query: DoubtQuery) -> bool:
         """
-        Whether the same identity has been the id of an object of this target, with the inputs that
-        it had then.
+        Return whether the same identity has been the id of an object of this target, with the
+        inputs that it had then.
         """
         step = self.prepared.step
         key = declared(step.identity, query.address)
@@ -139,7 +139,7 @@ class DoubtReadback:
 
     def _lookup_of(self, file: str | None) -> Lookup | None:
         """
-        A lookup in recorded inputs, secrets left out; None where they are not in the store.
+        Return a lookup in recorded inputs, secrets left out; None if they are not in the store.
         """
         text = self.steps.services.store.blob(file) if file else None
         if text is None:
@@ -161,7 +161,7 @@ class DoubtReadback:
 
     def _provider(self, name: str) -> dict[str, str]:
         """
-        A provider's configuration in the blueprint, masked; empty where it has none there.
+        Return a provider's configuration in the blueprint, masked; empty if it has none there.
         """
         step, deployment = self.prepared.step, self.steps.deployment
         template = step.providers.get(name)
@@ -198,11 +198,11 @@ def verify_destroyed(
     runner: StepRunner, name: str, record: OperationRecord
 ) -> OperationRecord | None:
     """
-    The entry of a step that is recorded as gone, after its objects were looked up at the provider:
-    either objects that exist all the same, or the confirmation that none does. None where there is
-    nothing to record. A lookup without a certain answer is noted and changes nothing.
+    Return the entry of a step that is recorded as gone, after its objects were looked up at the
+    provider: either objects that exist all the same, or the confirmation that none does. None if
+    there is nothing to record. A lookup without a certain answer is noted and changes nothing.
 
-    Refused where the provider state holds objects.
+    Raises Refused if the provider state holds objects.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
     evidence = runner.steps.evidence(name)
@@ -277,7 +277,8 @@ def _answer_here(
     context: QueryContext, record: OperationRecord, ref: ObjectRef, answer: Answer
 ) -> Answer:
     """
-    The answer about an object, unknown where it was not found and may have been made elsewhere.
+    Return the answer about an object, unknown where it was not found and may have been made
+    elsewhere.
     """
     elsewhere = context.scope_change(record, parse_address(ref.address).provider_name)
     if answer.verdict != "absent" or elsewhere is None:
@@ -287,8 +288,9 @@ def _answer_here(
 
 def _readback(record: OperationRecord, ref: ObjectRef, at: datetime, *, vanished: bool) -> Readback:
     """
-    The readback of an object that exists although it was destroyed, or that had ``vanished``. If it
-    was confirmed to be absent in between, somebody has made another one with the same id.
+    Return the readback of an object that exists although it was destroyed, or that had
+    ``vanished``. If it was confirmed to be absent in between, somebody has made another one with
+    the same id.
     """
     confirmed = record.absence is not None and record.absence.method == "provider"
     was_gone = confirmed and not vanished

@@ -43,7 +43,7 @@ from orchestrator.ports.engine import Apply
 
 class _Rebuild(Struct, frozen=True):
     """
-    ``plan`` imports ``imports`` (ids by address) and changes nothing else; None where it would, or
+    ``plan`` imports ``imports`` (ids by address) and changes nothing else; None if it would, or
     where nothing can be imported. ``obstacles`` say of the others why they cannot.
     """
 
@@ -55,8 +55,8 @@ class _Rebuild(Struct, frozen=True):
 def rebuild_state(runner: StepRunner, name: str) -> StateOperationResult | None:
     """
     Import into the provider state of a prepared step every recorded object that it does not hold:
-    the surgery that did it, None where there was nothing to do. What cannot be imported is listed,
-    and in doubt.
+    the surgery that did it, None if there was nothing to do. What cannot be imported is listed, and
+    in doubt.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
     record = prepared.record
@@ -108,8 +108,8 @@ def import_together(
 
 def _sound_state(runner: StepRunner, name: str) -> PulledState:
     """
-    The provider state now. A damaged file of a local backend is put aside first: nothing can be
-    imported beside it.
+    Return the provider state now. A damaged file of a local backend is put aside first: nothing can
+    be imported beside it.
     """
     services, work_dir = runner.services, runner.steps.prepared[name].work_dir
     evidence = runner.steps.evidence(name)
@@ -144,10 +144,10 @@ def _planned(
     runner: StepRunner, name: str, inputs: StepInputs, imports: Mapping[str, str]
 ) -> Iterator[_Rebuild]:
     """
-    The plan of the imports; its file is gone at the end.
+    Yield the plan of the imports; its file is gone at the end.
 
     An import that fails, or that would replace its object, fails the plan of all: it is planned
-    again without that one. EngineFailed where the plan fails for another reason.
+    again without that one. Raises EngineFailed if the plan fails for another reason.
     """
     importable, obstacles = dict(imports), dict[str, str]()
     plan: CheckedPlan | None = None
@@ -174,10 +174,10 @@ def _try_plan(
     runner: StepRunner, name: str, inputs: StepInputs, imports: Mapping[str, str]
 ) -> tuple[CheckedPlan | None, dict[str, str]]:
     """
-    The plan of these imports, or why some of them have none.
+    Return the plan of these imports, or why some of them have none.
 
-    Where an error names none of them each is tried by itself. EngineFailed where all fail so: then
-    it is about something else.
+    Where an error names none of them each is tried by itself. Raises EngineFailed if all fail so:
+    then it is about something else.
     """
     try:
         plan = plan_imports(runner, name, inputs, imports)

@@ -39,7 +39,7 @@ def check_requested_operations(
     request: ReconcileRequest, runner: StepRunner, steps: Sequence[str]
 ) -> None:
     """
-    Invalid or Refused where ``reconcile`` was asked for what it cannot do to these steps, or a
+    Raise Invalid or Refused if ``reconcile`` was asked for what it cannot do to these steps, or a
     reason is missing. Their records are settled.
     """
     records = {s: r for s in steps if (r := runner.steps.records.get(s)) is not None}
@@ -85,8 +85,8 @@ def check_requested_operations(
 
 def _forgotten_addresses(request: ReconcileRequest) -> tuple[str, ...]:
     """
-    The addresses whose object a person forgets without naming another one: an address that the same
-    command adopts is left out.
+    Return the addresses whose object a person forgets without naming another one: an address that
+    the same command adopts is left out.
     """
     adopted = {item.address for item in request.adopt}
     return tuple(address for address in request.forget if address not in adopted)
@@ -96,8 +96,8 @@ def check_settled(
     records: Iterable[OperationRecord], forgotten: Collection[str], *, at: datetime, settle: float
 ) -> None:
     """
-    Refused where a person forgets an object (law: evidence before a person's word) while a request
-    of the call that left it in doubt may still be under way.
+    Raise Refused if a person forgets an object (law: evidence before a person's word) while a
+    request of the call that left it in doubt may still be under way.
     """
     waiting = {
         doubt.address: seconds
@@ -177,7 +177,7 @@ def _adopt(
     runner: StepRunner, name: str, item: ImportSpec, *, forget: bool
 ) -> StateOperationResult | None:
     """
-    Import an object at an address in doubt; None where the provider state has it there already, as
+    Import an object at an address in doubt; None if the provider state has it there already, as
     after an import that could be recorded only later. The doubt is closed by the person's word.
     """
     work_dir, evidence = runner.steps.prepared[name].work_dir, runner.steps.evidence(name)
@@ -193,8 +193,8 @@ def _adopt(
 
 def _approve_word(runner: StepRunner, name: str, text: str) -> None:
     """
-    ApprovalMissing where a change of records on a person's word is not approved, and nobody can be
-    asked or the answer is no.
+    Raise ApprovalMissing if a change of records on a person's word is not approved, and nobody can
+    be asked or the answer is no.
     """
     options = runner.options
     if not options.plan.approved and not options.interactive:
@@ -204,8 +204,8 @@ def _approve_word(runner: StepRunner, name: str, text: str) -> None:
 
 def _check_unlocked(runner: StepRunner, name: str) -> None:
     """
-    StateLocked where somebody holds the lock of the step's provider state: an engine that may yet
-    make the object.
+    Raise StateLocked if somebody holds the lock of the step's provider state: an engine that may
+    yet make the object.
     """
     locked = state_lock_error(runner, name)
     if locked is not None:
@@ -214,8 +214,8 @@ def _check_unlocked(runner: StepRunner, name: str) -> None:
 
 def proven_objects(record: OperationRecord) -> dict[str, str]:
     """
-    The ids, by address, of the objects in doubt that are proven ours: the provider showed it, or
-    their create returned the id and nobody has asked yet whether they exist.
+    Return the ids, by address, of the objects in doubt that are proven ours: the provider showed
+    it, or their create returned the id and nobody has asked yet whether they exist.
     """
     ids: dict[str, str] = {}
     for doubt in record.resources.in_doubt:
@@ -291,7 +291,8 @@ def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
 
 def _push_request(runner: StepRunner, file: Path, errored: PulledState, private: Path) -> Push:
     """
-    The push of a saved state: of a clear copy, which only the call sees, where it is encrypted.
+    Return the push of a saved state: of a clear copy, which only the call sees, where it is
+    encrypted.
     """
     services = runner.services
     if is_encrypted(file.read_bytes()):
@@ -304,7 +305,7 @@ def _check_pushable(
     prepared: PreparedStep, file: Path, errored: PulledState, current: PulledState
 ) -> None:
     """
-    Refused where the state in the file is not a later one of the same lineage. Where nothing was
+    Raise Refused if the state in the file is not a later one of the same lineage. Where nothing was
     ever written the record may know the lineage.
     """
     bound = prepared.record.provider_state if prepared.record else None
@@ -347,7 +348,7 @@ def _addresses_in_doubt(record: OperationRecord) -> tuple[str, ...]:
 
 def _missing_addresses(record: OperationRecord) -> tuple[str, ...]:
     """
-    The addresses in doubt that an import could fill.
+    Return the addresses in doubt that an import could fill.
     """
     doubts = record.resources.in_doubt
     return tuple(doubt.address for doubt in doubts if doubt.action in ("create", "forget"))
@@ -364,7 +365,7 @@ def _misplaced_problems(
     what: str,
 ) -> list[Problem]:
     """
-    A problem for each address that ``addresses_of`` has in no step, or in several.
+    Return a problem for each address that ``addresses_of`` has in no step, or in several.
     """
     steps_by_address: dict[str, list[str]] = {}
     for step, record in records.items():

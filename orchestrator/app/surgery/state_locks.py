@@ -27,7 +27,7 @@ from orchestrator.errors import Refused, StateLocked
 
 def state_lock_error(runner: StepRunner, name: str) -> StateLocked | None:
     """
-    The error that names the holder of a step's state lock; None where nobody holds it.
+    Return the error that names the holder of a step's state lock; None if nobody holds it.
     """
     prepared = runner.steps.prepared[name]
     lock = state_lock_of(runner.services, prepared, name, runner.session.run_id)
@@ -42,7 +42,7 @@ def state_lock_error(runner: StepRunner, name: str) -> StateLocked | None:
 
 def lock_ends(prepared: PreparedStep) -> str | None:
     """
-    Why a lock of this backend ends by itself; None where a dead run leaves it behind.
+    Why a lock of this backend ends by itself; None if a dead run leaves it behind.
     """
     owner = PASSING_LOCKS.get(prepared.work_dir.backend_type)
     return f"it ends with {owner} that holds it" if owner is not None else None
@@ -50,10 +50,10 @@ def lock_ends(prepared: PreparedStep) -> str | None:
 
 def check_breakable(runner: StepRunner, name: str, lock_id: str) -> StateLock:
     """
-    The lock with the id ``lock_id``, left by a run of ours that has ended.
+    Return the lock with the id ``lock_id``, left by a run of ours that has ended.
 
-    Refused where there is no such lock, where it is somebody else's, or where something of ours may
-    be alive.
+    Raises Refused if there is no such lock, where it is somebody else's, or where something of ours
+    may be alive.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
     target = str(runner.deployment.target(name))
@@ -83,7 +83,7 @@ def check_breakable(runner: StepRunner, name: str, lock_id: str) -> StateLock:
 
 def _past_runs(runner: StepRunner, name: str, lock: StateLock) -> Iterable[RunPeriod]:
     """
-    The earlier runs of ours that are known here and in the store.
+    Return the earlier runs of ours that are known here and in the store.
     """
     local = list(_from_files(runner, lock))
     run_ids = {runner.session.run_id, *(run.run_id for run in local)}
@@ -94,8 +94,8 @@ def _past_runs(runner: StepRunner, name: str, lock: StateLock) -> Iterable[RunPe
 
 def _bounded(services: Services, run: RunPeriod) -> RunPeriod:
     """
-    The run with its end. One that was killed ended with its last sign of life: what its user locked
-    later, by hand on the same machine, is not its lock.
+    Return the run with its end. One that was killed ended with its last sign of life: what its user
+    locked later, by hand on the same machine, is not its lock.
     """
     lease, grace = services.store.lease(run.run_id), timedelta(seconds=services.limits.silence)
     if lease is not None:
@@ -106,7 +106,8 @@ def _bounded(services: Services, run: RunPeriod) -> RunPeriod:
 
 def _from_files(runner: StepRunner, lock: StateLock) -> Iterable[RunPeriod]:
     """
-    The last run on this machine that began before the lock was taken: there may be thousands.
+    Return the last run on this machine that began before the lock was taken: there may be
+    thousands.
     """
     ours = (runner.deployment.project, runner.deployment.blueprint, runner.deployment.environment)
     for run_id in runner.services.files.runs():
@@ -122,7 +123,7 @@ def _from_files(runner: StepRunner, lock: StateLock) -> Iterable[RunPeriod]:
 
 def _from_entries(entries: Iterable[OperationRecord]) -> Iterable[RunPeriod]:
     """
-    The runs that left a marker, also those of other machines.
+    Return the runs that left a marker, also those of other machines.
     """
     after: datetime | None = None
     for entry in entries:

@@ -61,8 +61,8 @@ class StateOperation(Struct, frozen=True):
 
 class StateOperationResult(Struct, frozen=True):
     """
-    The result of an operation on provider state: the entry, the state afterwards (None where it
-    could not be read), and the fault.
+    The result of an operation on provider state: the entry, the state afterwards (None if it could
+    not be read), and the fault.
     """
 
     record: OperationRecord
@@ -88,8 +88,8 @@ def operate(
     Carry out an operation on the provider state of a prepared step whose record is settled; without
     ``observe`` what its engine says is shown as that of an apply.
 
-    What is raised before the marker leaves the record as it was: Refused where provider state is
-    not the one that the record knows, ApprovalMissing, Stopped. What happens after it is in the
+    What is raised before the marker leaves the record as it was: raises Refused if provider state
+    is not the one that the record knows, ApprovalMissing, Stopped. What happens after it is in the
     record that is returned.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
@@ -171,7 +171,7 @@ def _checked_state(
     runner: StepRunner, prepared: PreparedStep, operation: StateOperation, evidence: Path
 ) -> PulledState:
     """
-    The provider state now, which the operation may be done to.
+    Return the provider state now, which the operation may be done to.
     """
     name, services = prepared.step.name, runner.services
     state = pull(services, prepared.work_dir, evidence, "pull-before")
@@ -198,7 +198,7 @@ def _approve(runner: StepRunner, name: str, operation: StateOperation) -> None:
 
 def approve(runner: StepRunner, name: str, shown: str) -> None:
     """
-    Ask whether ``shown`` may be done to a step; ApprovalMissing where not.
+    Ask whether ``shown`` may be done to a step; raises ApprovalMissing if not.
     """
     approver, stop = runner.services.approver, runner.services.stop
     if runner.options.plan.approved:
@@ -232,7 +232,8 @@ def _first_facts(
     evidence: Path,
 ) -> AttemptFacts:
     """
-    The facts for a record that knows of no objects yet; Refused where no inputs are given for it.
+    Return the facts for a record that knows of no objects yet; raises Refused if no inputs are
+    given for it.
     """
     record, inputs = prepared.record, operation.inputs
     if inputs is None:

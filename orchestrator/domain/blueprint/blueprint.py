@@ -45,7 +45,7 @@ _DATABASE_VARIABLES = ("PG_CONN_STR", "PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDA
 
 def url_scheme(url: str) -> str | None:
     """
-    The scheme of an ``operations.url``, None where it is a path.
+    Return the scheme of an ``operations.url``, None if it is a path.
 
     >>> url_scheme("S3://bucket"), url_scheme("ops.db")
     ('s3', None)
@@ -56,8 +56,8 @@ def url_scheme(url: str) -> str | None:
 
 def store_url_problem(url: str, environ: Mapping[str, str]) -> str | None:
     """
-    Why this can be no ``operations.url``; None where it can. Nothing of it is repeated: it may hold
-    a password.
+    Why this can be no ``operations.url``; None if it can. Nothing of it is repeated: it may hold a
+    password.
 
     >>> store_url_problem("s3:///prefix", {}), store_url_problem("postgres://db/ops", {})
     ('names no bucket', None)
@@ -114,7 +114,7 @@ class StoreLocation(Struct, frozen=True):
 
 def location_beside(backend: str, config: Mapping[str, Json]) -> StoreLocation:
     """
-    The location beside the provider states that a backend block holds.
+    Return the location beside the provider states that a backend block holds.
 
     >>> location_beside("s3", {"bucket": "acme-tfstate"}).url
     's3://acme-tfstate/orchestrator'
@@ -260,15 +260,15 @@ class Module(StoredValue, frozen=True):
     a cloud block), ``partial_backend`` the same where that block is the only one and leaves all
     settings to ``init``. ``provider_blocks`` are the local names it configures itself.
     ``provider_sources`` are those of its own required_providers; ``provider_uses`` are the names
-    and sources of every provider that it or its local modules use, None where modules from
-    elsewhere hide that. ``package`` is the absolute directory that is copied with it, for a module
-    referred to as ``dir//sub``. ``provider_reach`` is by local name and alias ("aws.west"; what its
-    local modules configure as "module.aws"); ``protected`` are the resources in all of them.
-    ``read_for`` is the kind of engine that it was read for, None where another kind reads the same
-    files. ``early_variables`` are those without which OpenTofu cannot load the configuration:
-    module sources, backend, encryption and repeated providers depend on them. ``passed_elsewhere``
-    are those that modules from elsewhere are given, of which nobody knows here whether they need
-    them so early. ``encryption`` is a digest of its encryption blocks, None where it has none.
+    and sources of every provider that it or its local modules use, None if modules from elsewhere
+    hide that. ``package`` is the absolute directory that is copied with it, for a module referred
+    to as ``dir//sub``. ``provider_reach`` is by local name and alias ("aws.west"; what its local
+    modules configure as "module.aws"); ``protected`` are the resources in all of them. ``read_for``
+    is the kind of engine that it was read for, None if another kind reads the same files.
+    ``early_variables`` are those without which OpenTofu cannot load the configuration: module
+    sources, backend, encryption and repeated providers depend on them. ``passed_elsewhere`` are
+    those that modules from elsewhere are given, of which nobody knows here whether they need them
+    so early. ``encryption`` is a digest of its encryption blocks, None if it has none.
     """
 
     directory: str
@@ -316,7 +316,7 @@ class RetryRule(StoredValue, frozen=True):
 
     def pause(self, tried: int, fraction: float) -> float:
         """
-        The seconds after so many tries; ``fraction`` is random, from 0 to 1.
+        Return the seconds after so many tries; ``fraction`` is random, from 0 to 1.
 
         >>> [RetryRule((), 3, interval=5.0, jitter=2.0).pause(tried, 0.5) for tried in (1, 2)]
         [6.0, 11.0]
@@ -403,7 +403,7 @@ class Step(StoredValue, frozen=True):
 
     def hook(self, kind: HookKind) -> Hook | None:
         """
-        The hook of this kind that the step declares.
+        Return the hook of this kind that the step declares.
         """
         return self.compensate if kind == "compensate" else self.before_destroy
 
@@ -471,7 +471,7 @@ class BlueprintSummary(Struct, frozen=True, kw_only=True):
 
     def target(self, step: str) -> Target:
         """
-        The target of a step.
+        Return the target of a step.
         """
         return Target(self.blueprint, self.environment, step)
 
@@ -496,7 +496,8 @@ class Deployment(BlueprintSummary, frozen=True, kw_only=True):
 
     def steps_and_hooks(self) -> Mapping[str, Step]:
         """
-        Every Terraform root by its name: those of the steps, and those of hooks that are modules.
+        Return every Terraform root by its name: those of the steps, and those of hooks that are
+        modules.
         """
         actions = (step.hook(kind) for step in self.steps.values() for kind in HOOK_KINDS)
         hooks = [action.root for action in actions if isinstance(action, ModuleHook)]
@@ -504,7 +505,7 @@ class Deployment(BlueprintSummary, frozen=True, kw_only=True):
 
     def secrets(self) -> list[Json]:
         """
-        The values that must never be shown: sensitive inputs, and environment variables.
+        Return the values that must never be shown: sensitive inputs, and environment variables.
         """
         mappings = [self.inputs, *(step.given for step in self.steps.values() if step.given)]
         inputs = [item.value for each in mappings for item in each.values() if item.sensitive]

@@ -83,7 +83,8 @@ class BadSettings(ValueError):
 
 def read_check(kind: str, settings: Mapping[str, Json]) -> AnyCheck:
     """
-    The check of these settings, every reference in them resolved; BadSettings where it is none.
+    Return the check of these settings, every reference in them resolved; raises BadSettings if it
+    is none.
     """
     reader = _Reader(settings)
     check: AnyCheck
@@ -181,7 +182,7 @@ class _Reader:
 
     def directory(self, key: str) -> str:
         """
-        A path that stays below where it starts, as far as its words tell.
+        Return a path that stays below where it starts, as far as its words tell.
         """
         path, depth = self.text(key, default="."), 0
         for part in path.split("/"):
@@ -271,7 +272,7 @@ class _Reader:
 
 def _whole(value: Json) -> int | None:
     """
-    A whole number, also where a reference within a text made it a text.
+    Return a whole number, also where a reference within a text made it a text.
     """
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
         return int(value)
@@ -282,7 +283,7 @@ def _whole(value: Json) -> int | None:
 
 def _is_host(v6: str | None, host: str | None) -> bool:
     """
-    Whether it can be looked up: an IPv6 address, or a name that DNS and URLs can write.
+    Return whether it can be looked up: an IPv6 address, or a name that DNS and URLs can write.
     """
     try:
         if v6 is not None:

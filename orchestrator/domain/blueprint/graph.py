@@ -28,7 +28,7 @@ class Graph:
     """
     Steps and the steps that each of them needs. Immutable; equal if both are equal.
 
-    CycleFound where steps need each other, ValueError where one needs what is no step.
+    Raises CycleFound if steps need each other, ValueError if one needs what is no step.
 
     >>> graph = Graph({"app": ["net"], "net": [], "dns": ["app"]})
     >>> graph.order
@@ -60,41 +60,42 @@ class Graph:
 
     def needs(self, step: str) -> frozenset[str]:
         """
-        The steps that this one needs directly.
+        Return the steps that this one needs directly.
         """
         return self._needs[step]
 
     def upstreams(self, step: str) -> frozenset[str]:
         """
-        All steps that this one needs, directly or not.
+        Return all steps that this one needs, directly or not.
         """
         return _closure(step, self._needs)
 
     def dependents(self, step: str) -> frozenset[str]:
         """
-        All steps that need this one, directly or not.
+        Return all steps that need this one, directly or not.
         """
         return _closure(step, self._dependents)
 
     def reversed(self) -> Graph:
         """
-        The graph for taking things down: each step needs its dependents.
+        Return the graph for taking things down: each step needs its dependents.
         """
         return Graph({step: self._dependents[step] for step in reversed(self._needs)})
 
     def subset(self, steps: Collection[str]) -> Graph:
         """
-        The graph of some steps; what they need through a step left out they need directly.
+        Return the graph of some steps; what they need through a step left out they need directly.
         """
         members = set(steps)
         return Graph({s: self.upstreams(s) & members for s in self._needs if s in members})
 
     def select(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> tuple[str, ...]:
         """
-        The steps that the patterns name without the excluded ones, in order; no patterns: all.
+        Return the steps that the patterns name without the excluded ones, in order; no patterns:
+        all.
 
-        A pattern is a name or glob; ``S+`` adds the dependents, ``+S`` the upstreams. Usage where
-        one matches nothing.
+        A pattern is a name or glob; ``S+`` adds the dependents, ``+S`` the upstreams. Raises Usage
+        if one matches nothing.
         """
         chosen = self._matching(patterns) if patterns else set(self._needs)
         left_out = self._matching(exclude)
@@ -102,7 +103,7 @@ class Graph:
 
     def select_some(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> tuple[str, ...]:
         """
-        The same; Usage where the exclusions leave nothing.
+        Return the same; raises Usage if the exclusions leave nothing.
         """
         selected = self.select(patterns, exclude)
         if exclude and not selected:
@@ -165,7 +166,7 @@ def _sorted(needs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
 
 def _from_first(cycle: Sequence[str], position: Mapping[str, int]) -> list[str]:
     """
-    The cycle so that each needs the next, beginning with the step declared first.
+    Return the cycle so that each needs the next, beginning with the step declared first.
 
     graphlib lists it the other way round: each is needed by the next.
     """
@@ -217,9 +218,9 @@ def compensation_order(graph: Graph, after: Mapping[str, Sequence[str] | None]) 
     """
     Which compensation waits for which, over the steps that declare one.
 
-    ``after`` holds for each of them the steps that it names, None where it names none: then it
-    waits for its dependents, but for those that say themselves that they come after it.
-    CompensationCycle where they wait for each other.
+    ``after`` holds for each of them the steps that it names, None if it names none: then it waits
+    for its dependents, but for those that say themselves that they come after it. Raises
+    CompensationCycle if they wait for each other.
 
     >>> graph = Graph({"net": [], "db": ["net"], "app": ["db"]})
     >>> compensation_order(graph, {"net": None, "app": None}).order
@@ -247,8 +248,8 @@ def derived_backend(
     backend: str, config: Mapping[str, Json], kind: HookKind
 ) -> dict[str, Json] | None:
     """
-    The settings of a step's backend with another name for the state: the state of a hook's own
-    root. None for a backend of which it is not known how its states are told apart.
+    Return the settings of a step's backend with another name for the state: the state of a hook's
+    own root. None for a backend of which it is not known how its states are told apart.
 
     The name of the hook goes in before the ending. References in the settings stay as they are.
 

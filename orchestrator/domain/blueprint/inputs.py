@@ -104,8 +104,8 @@ KEY_BLOB = "project-key"
 
 def digest(value: Json, key: bytes) -> str:
     """
-    The keyed digest of a value, "hmac-sha256:" and 64 hex digits; equal for equal JSON values,
-    and for texts that engines take for one: they compose characters (NFC).
+    Return the keyed digest of a value, "hmac-sha256:" and 64 hex digits; equal for equal JSON
+    values, and for texts that engines take for one: they compose characters (NFC).
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     if "\\u" in text:
@@ -117,7 +117,8 @@ def digest(value: Json, key: bytes) -> str:
 
 def target_id(deployment: Deployment, step: str) -> str:
     """
-    The stable identity of a target, for tags and client tokens: at most 63 of ``[a-z0-9_-]``.
+    Return the stable identity of a target, for tags and client tokens: at most 63 of
+    ``[a-z0-9_-]``.
 
     It depends on project, blueprint, environment and step only.
     """
@@ -141,14 +142,15 @@ class StepInputs(Struct, frozen=True):
 
     def masked(self) -> dict[str, str]:
         """
-        Each value as one line of text for people, without the sensitive leaves; long ones cut.
+        Return each value as one line of text for people, without the sensitive leaves; long ones
+        cut.
         """
         hidden = _replaced(self.values, self.secrets, lambda _value, _origin: SENSITIVE)
         return {name: _one_line(value) for name, value in hidden.items()}
 
     def with_secrets(self, hides: Callable[[Json], bool]) -> StepInputs:
         """
-        The same, where what ``hides`` finds to hold a secret is one.
+        Return the same, where what ``hides`` finds to hold a secret is one.
         """
         new_secrets = {
             (name, *leaf): f"input {name}"
@@ -160,13 +162,13 @@ class StepInputs(Struct, frozen=True):
 
     def digest(self, key: bytes) -> str:
         """
-        The keyed digest of all values.
+        Return the keyed digest of all values.
         """
         return digest(dict(self.values), key)
 
     def with_stand_ins(self, key: bytes) -> dict[str, Json]:
         """
-        The values with ``{secret: origin, digest: ...}`` in place of each sensitive leaf.
+        Return the values with ``{secret: origin, digest: ...}`` in place of each sensitive leaf.
         """
 
         def stand_in(value: Json, origin: str) -> Json:
@@ -176,7 +178,7 @@ class StepInputs(Struct, frozen=True):
 
     def resolved_text(self, deployment: Deployment, key: bytes) -> str:
         """
-        The text of ``resolved.inputs.yml``.
+        Return the text of ``resolved.inputs.yml``.
         """
         name = f"{deployment.blueprint} in {deployment.environment}"
         return to_yaml(
@@ -187,7 +189,7 @@ class StepInputs(Struct, frozen=True):
 
 def rerun_text(deployment: Deployment, key: bytes) -> str:
     """
-    The text of ``rerun-inputs.yml``.
+    Return the text of ``rerun-inputs.yml``.
     """
     name = f"{deployment.blueprint} in {deployment.environment}"
     return to_yaml(
@@ -198,8 +200,8 @@ def rerun_text(deployment: Deployment, key: bytes) -> str:
 
 def rerun_inputs(deployment: Deployment, key: bytes) -> dict[str, Json]:
     """
-    The blueprint's inputs as an input file takes them: a sensitive one as the place it comes from,
-    with its digest.
+    Return the blueprint's inputs as an input file takes them: a sensitive one as the place it comes
+    from, with its digest.
     """
     values: dict[str, Json] = {}
     for name, item in deployment.inputs.items():
@@ -239,7 +241,7 @@ def provider_lookup(deployment: Deployment, step: Step, upstream: Upstream) -> L
     """
     Resolves what inputs and providers of a step may refer to; ``upstream`` gives a step's outputs.
 
-    Unresolvable where an upstream step has no such output.
+    Raises Unresolvable if an upstream step has no such output.
     """
 
     def look_up(reference: Reference) -> Resolved:
@@ -289,7 +291,7 @@ class HookScope(Struct, frozen=True):
 
     def look_up(self, reference: Reference) -> Resolved:
         """
-        The value of a reference; Unresolvable where it has none.
+        Return the value of a reference; raises Unresolvable if it has none.
         """
         match reference.kind:
             case "run_id":
@@ -302,8 +304,8 @@ class HookScope(Struct, frozen=True):
 
 def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
     """
-    The values for a root's module by what ``look_up`` gives. Invalid, with all problems, where one
-    cannot be had.
+    Return the values for a root's module by what ``look_up`` gives. Raises Invalid, with all
+    problems, if one cannot be had.
 
     What a variable that the module calls sensitive or ephemeral is given is a secret, wherever it
     came from.
@@ -385,7 +387,7 @@ def _replaced(
     values: Mapping[str, Json], secrets: Mapping[Path, str], stand_in: Callable[[Json, str], Json]
 ) -> dict[str, Json]:
     """
-    The values with what ``stand_in`` gives for each sensitive leaf and its origin.
+    Return the values with what ``stand_in`` gives for each sensitive leaf and its origin.
     """
 
     def walk(value: Json, path: Path) -> Json:

@@ -29,8 +29,8 @@ class RecordedInputs(Struct, frozen=True):
 
     def other_secrets(self, values: Mapping[str, Json], key: bytes) -> dict[str, str]:
         """
-        The recorded digests of secrets that ``values`` do not hold in their places, each with where
-        the secret came from.
+        Return the recorded digests of secrets that ``values`` do not hold in their places, each
+        with where the secret came from.
         """
         whole = Resolved(dict(values))
 
@@ -67,7 +67,7 @@ def read_recorded_inputs(
     """
     Read the document; ``current_secret`` gives a secret's current value for its path and origin.
 
-    Invalid, with all of them, where the document is damaged or ``current_secret`` raises
+    Raises Invalid, with all of them, if the document is damaged or ``current_secret`` raises
     Unresolvable.
     """
     import yaml

@@ -82,7 +82,7 @@ class Resolved(Struct, frozen=True):
 
     def at(self, path: Path) -> Resolved:
         """
-        What stands at ``path``, with its share of the secrets; Unresolvable where nothing does.
+        What stands at ``path``, with its share of the secrets; raises Unresolvable if nothing does.
         """
         value = self.value
         for number, part in enumerate(path):
@@ -103,7 +103,8 @@ class Resolved(Struct, frozen=True):
 
     def leaves(self) -> Mapping[Path, str]:
         """
-        The secrets by leaf: where a structure is sensitive as a whole, each of its leaves is.
+        Return the secrets by leaf: where a structure is sensitive as a whole, each of its leaves
+        is.
         """
         origins: dict[Path, str] = {}
         for place, origin in self.secrets.items():
@@ -117,7 +118,7 @@ Lookup = Callable[[Reference], Resolved]
 
 class Template:
     """
-    A JSON-like value whose texts may hold references; BadTemplate where one is malformed.
+    A JSON-like value whose texts may hold references; raises BadTemplate if one is malformed.
 
     >>> t = Template({"name": "${inputs.name}-assets"})
     >>> t.resolve(lambda reference: Resolved("acme")).value
@@ -152,11 +153,11 @@ class Template:
 
     def resolve(self, lookup: Lookup) -> Resolved:
         """
-        The value with every reference replaced by what ``lookup`` gives for it.
+        Return the value with every reference replaced by what ``lookup`` gives for it.
 
         ``lookup`` answers for the reference without its path. A value that is one whole reference
-        keeps its type. Text around a reference takes text, numbers and bools; Unresolvable for
-        anything else. Secrets are by leaf.
+        keeps its type. Text around a reference takes text, numbers and bools; raises Unresolvable
+        for anything else. Secrets are by leaf.
         """
         secrets: dict[Path, str] = {}
         return Resolved(_resolve(self._parsed, (), lookup, secrets), secrets)
@@ -165,22 +166,22 @@ class Template:
         self, lookup: Lookup, engine_reference: Callable[[Reference], str | None]
     ) -> Json:
         """
-        The value in Terraform's JSON syntax: references for which ``engine_reference`` gives an
-        expression are left to the engine, the others replaced by their values.
+        Return the value in Terraform's JSON syntax: references for which ``engine_reference`` gives
+        an expression are left to the engine, the others replaced by their values.
         """
         return _expression(self._parsed, (), lookup, engine_reference)
 
 
 def escaped(text: str) -> str:
     """
-    A text in Terraform's JSON syntax that stands for itself.
+    Return a text in Terraform's JSON syntax that stands for itself.
     """
     return text.replace("${", "$${").replace("%{", "%%{")
 
 
 def scalar_text(value: Json) -> str:
     """
-    A scalar as text, as Terraform converts it: true, 12, 1.5; "" for None.
+    Return a scalar as text, as Terraform converts it: true, 12, 1.5; "" for None.
 
     >>> scalar_text(True), scalar_text(12.0), scalar_text(1e-7)
     ('true', '12', '0.0000001')

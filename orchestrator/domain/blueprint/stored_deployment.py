@@ -70,7 +70,7 @@ class StoredDeployment(StoredValue, frozen=True, kw_only=True):
 
     def to_json(self) -> str:
         """
-        The one text of this deployment.
+        Return the one text of this deployment.
         """
         return json.dumps(_plain(self), ensure_ascii=False)
 
@@ -93,21 +93,22 @@ class UnreadableDeployment(Exception):
 
 def content_digest(text: bytes) -> str:
     """
-    The digest by which bytes are named.
+    Return the digest by which bytes are named.
     """
     return "sha256:" + hashlib.sha256(text).hexdigest()
 
 
 def key_id(key: bytes) -> str:
     """
-    A name for a project key that says nothing about it.
+    Return a name for a project key that says nothing about it.
     """
     return digest("key", key)
 
 
 def stored_form(deployment: Deployment, key: bytes) -> StoredDeployment:
     """
-    The deployment as data, every secret replaced by where it comes from and its keyed digest.
+    Return the deployment as data, every secret replaced by where it comes from and its keyed
+    digest.
     """
     values = rerun_inputs(deployment, key)
     withheld = {
@@ -140,9 +141,9 @@ def stored_form(deployment: Deployment, key: bytes) -> StoredDeployment:
 
 def parse_deployment(text: bytes, digest: str) -> StoredDeployment:
     """
-    The deployment in ``text``, stored under its digest; UnreadableDeployment where it is damaged,
-    of another version, or says more than this version of the tool understands: nothing of it may
-    be left out.
+    Return the deployment in ``text``, stored under its digest; raises UnreadableDeployment if it is
+    damaged, of another version, or says more than this version of the tool understands: nothing of
+    it may be left out.
     """
     if content_digest(text) != digest:
         raise UnreadableDeployment("its content does not have the digest that it is named by")
@@ -160,8 +161,8 @@ def parse_deployment(text: bytes, digest: str) -> StoredDeployment:
 
 def changed_secrets(stored: StoredDeployment, current: Deployment, key: bytes) -> tuple[str, ...]:
     """
-    The secrets that are not what they were, or of which that cannot be told because the project key
-    is another, by name (`known_secrets`); sorted.
+    Return the secrets that are not what they were, or of which that cannot be told because the
+    project key is another, by name (`known_secrets`); sorted.
     """
     secrets = known_secrets(stored, current)
     return tuple(sorted(name for name, (then, now) in secrets.items() if digest(now, key) != then))
@@ -171,8 +172,9 @@ def changed_variables(
     stored: StoredDeployment, environ: Mapping[str, str], key: bytes
 ) -> tuple[str, ...]:
     """
-    The secrets of which a variable of the environment says another text today than then, by name
-    (`known_secrets`). Nothing is asked for them; with another project key none can be compared.
+    Return the secrets of which a variable of the environment says another text today than then, by
+    name (`known_secrets`). Nothing is asked for them; with another project key none can be
+    compared.
     """
     if stored.key_id != key_id(key):
         return ()
@@ -192,7 +194,7 @@ def changed_variables(
 
 def known_secrets(stored: StoredDeployment, current: Deployment) -> dict[str, tuple[str, Json]]:
     """
-    The digest of each secret of a deployment and what it is today: inputs by name, others as
+    Return the digest of each secret of a deployment and what it is today: inputs by name, others as
     ``env.NAME`` and ``steps.STEP.inputs.NAME``. A variable that is not set any more is none: no
     step needs it.
     """
@@ -220,7 +222,7 @@ def known_secrets(stored: StoredDeployment, current: Deployment) -> dict[str, tu
 
 def with_hook_steps(step: Step, change: Callable[[Step], Step]) -> Step:
     """
-    The step with a change made to the roots of its hooks.
+    Return the step with a change made to the roots of its hooks.
     """
 
     def changed(action: Hook | None) -> Hook | None:
@@ -240,8 +242,8 @@ def _without_location(requirement: EngineRequirement) -> EngineRequirement:
 
 def _relative_file(reference: Json, root: str) -> Json:
     """
-    The place of a secret; a file in the project by its path from there, so that it is found on
-    another machine.
+    Return the place of a secret; a file in the project by its path from there, so that it is found
+    on another machine.
     """
     if reference is None or "file" not in reference["from"]:
         return reference
@@ -255,8 +257,8 @@ def _value(item: InputValue | None) -> Json:
 
 def _portable_step(step: Step, withheld: Mapping[str, Collection[str]]) -> Step:
     """
-    The step and the roots of its hooks without secrets, without what depends on this machine, and
-    without places in files: one more comment does not make another deployment.
+    Return the step and the roots of its hooks without secrets, without what depends on this
+    machine, and without places in files: one more comment does not make another deployment.
     """
     module = Module(
         directory="",
@@ -275,7 +277,7 @@ def _portable_step(step: Step, withheld: Mapping[str, Collection[str]]) -> Step:
 
 def _literal_secrets(step: Step, key: bytes) -> Mapping[str, str]:
     """
-    The inputs for sensitive variables, and the credentials among the settings of backend and
+    Return the inputs for sensitive variables, and the credentials among the settings of backend and
     providers, whose values stand in the blueprint; with their digests.
     """
     variables = step.module.variables
@@ -290,8 +292,8 @@ def _literal_secrets(step: Step, key: bytes) -> Mapping[str, str]:
 
 def literal_credentials(step: Step) -> dict[str, Json]:
     """
-    The credentials among the settings of a step's backend and providers that stand in the blueprint
-    as they are, by their path.
+    Return the credentials among the settings of a step's backend and providers that stand in the
+    blueprint as they are, by their path.
     """
     return {
         ".".join((place, *map(str, path))): value
@@ -303,8 +305,8 @@ def literal_credentials(step: Step) -> dict[str, Json]:
 
 def with_settings(step: Step, values: Mapping[str, Json]) -> Step:
     """
-    The step with other values at these paths of the settings of its backend and providers; None
-    takes a setting out.
+    Return the step with other values at these paths of the settings of its backend and providers;
+    None takes a setting out.
     """
     if not values:
         return step
@@ -339,7 +341,7 @@ def _with_value(raw: Json, path: Sequence[str], value: Json) -> Json:
 
 def _holds_literal(template: Template) -> bool:
     """
-    Whether a part of the template is anything but one whole reference.
+    Return whether a part of the template is anything but one whole reference.
     """
     return any(
         isinstance(value, str | int | float) and value != "" for _, value in _literals(template)
@@ -348,7 +350,7 @@ def _holds_literal(template: Template) -> bool:
 
 def _literals(template: Template) -> Iterator[tuple[Path, Json]]:
     """
-    The parts of a template that are anything but one whole reference, by their path.
+    Return the parts of a template that are anything but one whole reference, by their path.
     """
     whole = {use.path for use in template.uses if use.whole}
     everything = Resolved(template.raw, {(): ""})
@@ -375,7 +377,7 @@ _LATER_FIELDS = frozenset(
 
 def _plain(value: object) -> Json:
     """
-    A part of a deployment as JSON; sets in one order, whichever process wrote them.
+    Return a part of a deployment as JSON; sets in one order, whichever process wrote them.
     """
     match value:
         case Template():

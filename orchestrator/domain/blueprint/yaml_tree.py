@@ -46,7 +46,7 @@ class Node(Struct, frozen=True):
     A scalar, list or map and where it stands.
 
     ``value`` of a scalar is text, number, bool or None; ``text`` is a scalar as it was written.
-    ``inner`` is the column distance from ``at`` to the first character of the text, None where the
+    ``inner`` is the column distance from ``at`` to the first character of the text, None if the
     text spans lines or holds escapes. ``key_at`` are the places of a map's keys.
     """
 
@@ -95,7 +95,7 @@ class Node(Struct, frozen=True):
 
     def find(self, path: Sequence[str | int]) -> Node:
         """
-        The node at ``path`` below this one, or the last one on the way there.
+        Return the node at ``path`` below this one, or the last one on the way there.
         """
         node = self
         for part in path:
@@ -132,7 +132,7 @@ def _shape(value: Json) -> str:
 
 def node_of(value: Json, at: Location) -> Node:
     """
-    A node for a value that was not read from YAML; all of it stands at one place.
+    Return a node for a value that was not read from YAML; all of it stands at one place.
     """
     match value:
         case Mapping():
@@ -148,7 +148,7 @@ def node_of(value: Json, at: Location) -> Node:
 
 def plain_scalar(text: str) -> Json:
     """
-    The value of an unquoted YAML scalar.
+    Return the value of an unquoted YAML scalar.
 
     >>> [plain_scalar(text) for text in ("on", "12", "1.50", "010", "~", "2027-06-30")]
     ['on', 12, 1.5, '010', None, '2027-06-30']
@@ -165,8 +165,8 @@ def plain_scalar(text: str) -> Json:
 
 def is_inexact(text: str) -> bool:
     """
-    Whether a text is a number that would not be kept as it is written: engines know more digits
-    than a float holds.
+    Return whether a text is a number that would not be kept as it is written: engines know more
+    digits than a float holds.
 
     >>> [is_inexact(text) for text in ("0.1", "1.50", "1e22", "1e400", "0.12345678901234567890")]
     [False, False, False, True, True]
@@ -180,7 +180,8 @@ def is_inexact(text: str) -> bool:
 
 def parse_document(text: str, *, file: str) -> Node:
     """
-    The one document in ``text``; Invalid with every problem found, ``file`` in its places.
+    Return the one document in ``text``; raises Invalid with every problem found, ``file`` in its
+    places.
 
     An empty document is the scalar None.
     """
@@ -340,7 +341,7 @@ class Problems:
 
     def fields(self, node: Node, known: Iterable[str], *, what: str) -> Mapping[str, Node]:
         """
-        The fields of a map whose keys must be ``known``; empty where it is none (or null).
+        Return the fields of a map whose keys must be ``known``; empty if it is none (or null).
         """
         if node.kind == "scalar" and node.value is None:
             return {}
@@ -356,7 +357,7 @@ class Problems:
 
     def text(self, node: Node, *, what: str) -> str:
         """
-        The text of a scalar that must be non-empty text; "" where it is not.
+        Return the text of a scalar that must be non-empty text; "" where it is not.
         """
         if node.kind == "scalar" and isinstance(node.value, str) and node.value:
             return node.value
@@ -367,7 +368,8 @@ class Problems:
 
     def url(self, node: Node, *, what: str) -> str:
         """
-        The text of a URL or a path, which no control character can stand in; "" where it is none.
+        Return the text of a URL or a path, which no control character can stand in; "" where it is
+        none.
         """
         text = self.text(node, what=what)
         if text.isprintable():
@@ -377,7 +379,7 @@ class Problems:
 
     def entries(self, node: Node, *, what: str) -> list[tuple[str, Node]]:
         """
-        The texts of a list that must hold only text, each with its node.
+        Return the texts of a list that must hold only text, each with its node.
         """
         if node.kind != "list":
             self.add(f"{what} must be a list, not {node.shape}", node.at)

@@ -17,7 +17,7 @@ from orchestrator.domain.text import Word
 
 class ProblemDocument(JsonModel):
     """
-    One thing wrong and where; line and column count from 1, None where unknown.
+    One thing wrong and where; line and column count from 1, None if unknown.
     """
 
     message: str

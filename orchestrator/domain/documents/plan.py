@@ -42,7 +42,7 @@ class PlanCounts(JsonModel):
     @classmethod
     def of_actions(cls, actions: Iterable[Action]) -> PlanCounts:
         """
-        The counts of these actions; a no-op in a plan is a move.
+        Return the counts of these actions; a no-op in a plan is a move.
         """
         counts = Counter("move" if action == "noop" else action for action in actions)
         return cls.model_validate(counts)
@@ -79,7 +79,7 @@ class PlannedStep(PlanChanges, StepPlan):
 
     def with_plan(self, shown: PlanReady) -> PlannedStep:
         """
-        The row with what the plan of its step holds.
+        Return the row with what the plan of its step holds.
         """
         changes = shown.changes or PlanChanges()
         fields = {name: getattr(changes, name) for name in PlanChanges.model_fields}
@@ -88,7 +88,7 @@ class PlannedStep(PlanChanges, StepPlan):
 
     def counted(self) -> PlannedStep:
         """
-        The row with its counts.
+        Return the row with its counts.
         """
         changes = self.resources or self.actions  # without values: what goes with its parent
         counts = PlanCounts.of_actions(item.action for item in changes)
@@ -142,7 +142,7 @@ class PlanDocument(JsonDocument):
         orphaned: tuple[str, ...] = (),
     ) -> PlanDocument:
         """
-        The document of these steps: verdict and counts follow from them.
+        Return the document of these steps: verdict and counts follow from them.
         """
         statuses = {step.status for step in steps}
         verdicts: tuple[tuple[str, PlanVerdict], ...] = (
@@ -199,8 +199,8 @@ class StepDrift(JsonModel):
 
 class GateDocument(JsonDocument):
     """
-    What ``gate`` tells. The verdict is the worst of the reasons; ``plan`` is None where none could
-    be made. ``policy`` is what the policy forbids of the plan.
+    What ``gate`` tells. The verdict is the worst of the reasons; ``plan`` is None if none could be
+    made. ``policy`` is what the policy forbids of the plan.
     """
 
     schema_: Literal["orchestrator.gate/1"] = Field("orchestrator.gate/1", alias="schema")
@@ -216,7 +216,7 @@ class GateDocument(JsonDocument):
     @classmethod
     def of_reasons(cls, reasons: Sequence[GateReason], **fields: object) -> GateDocument:
         """
-        The document with these reasons: the verdict follows from them.
+        Return the document with these reasons: the verdict follows from them.
         """
         severities = {item.severity for item in reasons}
         verdict = "fail" if "fail" in severities else "warn" if severities else "pass"
@@ -269,7 +269,7 @@ class DriftDocument(JsonDocument):
         expired: tuple[str, ...],
     ) -> DriftDocument:
         """
-        The document of these steps: the verdict follows from them.
+        Return the document of these steps: the verdict follows from them.
         """
         statuses = {step.status for step in steps}
         verdicts: tuple[tuple[str, DriftVerdict], ...] = (

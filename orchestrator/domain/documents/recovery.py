@@ -119,7 +119,7 @@ class StepEvidence(JsonModel):
 class RecoveryStep(JsonModel):
     """
     A step: ``situation`` is the row of the documented table that it is in. ``recommended`` is None
-    where nothing needs to be done, or where what ``blocked_by`` names must be recovered first.
+    if nothing needs to be done, or where what ``blocked_by`` names must be recovered first.
     ``hint`` says what to do first about the fault.
     """
 

@@ -120,7 +120,7 @@ class RunDocument(JsonDocument):
 
 def teardown_report(run: RunRecord, today: date) -> TeardownReport | None:
     """
-    The report of a destroy; None of any other command.
+    Return the report of a destroy; None of any other command.
     """
     if run.command != "destroy":
         return None
@@ -213,7 +213,7 @@ class StepOutcome(JsonModel):
 
 class RunLine(JsonModel):
     """
-    A run in a list. ``exit_code`` and ``ended_at`` are None where it has not ended, or was killed.
+    A run in a list. ``exit_code`` and ``ended_at`` are None if it has not ended, or was killed.
     """
 
     run_id: Word

@@ -31,13 +31,12 @@ class StepState(JsonModel):
     A step as its newest record tells it; without a record ``status`` is ``pending``.
 
     ``condition`` is set for ``running`` only. ``last_run_status`` is what became of the step in
-    ``run_id``, None where that is not known. ``spooled`` tells that the status shown is an
-    outcome that still waits on disk to be recorded. ``outputs`` are those last known.
-    ``in_flight``, ``completed`` and how many more were completed are told by the last heartbeat.
-    ``last_attempt`` left the status alone: it changed no object. ``objects`` are those that are
-    alive of the module of a hook, or of what left the blueprint (while it is ``running``, those
-    that were before); ``released`` those that it had and
-    no longer manages, and that nobody has proven gone.
+    ``run_id``, None if that is not known. ``spooled`` tells that the status shown is an outcome
+    that still waits on disk to be recorded. ``outputs`` are those last known. ``in_flight``,
+    ``completed`` and how many more were completed are told by the last heartbeat. ``last_attempt``
+    left the status alone: it changed no object. ``objects`` are those that are alive of the module
+    of a hook, or of what left the blueprint (while it is ``running``, those that were before);
+    ``released`` those that it had and no longer manages, and that nobody has proven gone.
     """
 
     step: Word

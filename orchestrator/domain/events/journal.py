@@ -48,8 +48,8 @@ ObjectAction = tuple[str, Action]
 
 def adds_up(messages: Iterable[Message], *, changed: bool) -> bool:
     """
-    Whether the event stream of a plan explains it: its planned changes are all known, as many as
-    the engine counts, and there are any where it says that the plan changes something.
+    Return whether the event stream of a plan explains it: its planned changes are all known, as
+    many as the engine counts, and there are any where it says that the plan changes something.
     """
     items = list(messages)
     planned = [item for item in items if isinstance(item, PlannedChange)]
@@ -138,8 +138,8 @@ class Journal(Struct, frozen=True):
 
     def with_heartbeat(self, lease: Lease) -> Journal:
         """
-        The same with what the last heartbeat told began and was completed, where the messages do
-        not tell it.
+        Return the same with what the last heartbeat told began and was completed, where the
+        messages do not tell it.
         """
         items = (*lease.completed, *lease.in_flight)
         began = {(item.address, item.action): item.started_at for item in items}
@@ -154,15 +154,15 @@ class Journal(Struct, frozen=True):
 
     def with_deletes(self, addresses: Iterable[str]) -> Journal:
         """
-        The same with deletes that were asked for earlier: what they removed is carried out of the
-        provider state by this plan.
+        Return the same with deletes that were asked for earlier: what they removed is carried out
+        of the provider state by this plan.
         """
         deletes = (PlannedAction(address=address, action="delete") for address in addresses)
         return replace(self, planned=(*self.planned, *deletes))
 
     def with_absent(self, absent: Mapping[str, tuple[str, ...]]) -> Journal:
         """
-        The same with what is known, by address, of the absence of what is to be created.
+        Return the same with what is known, by address, of the absence of what is to be created.
         """
         planned = (
             item.model_copy(update={"absent_before": absent[item.address]})
@@ -174,7 +174,7 @@ class Journal(Struct, frozen=True):
 
     def with_content(self, content: PlanContent) -> Journal:
         """
-        The same with what the plan file holds in place of what the event stream tells of it.
+        Return the same with what the plan file holds in place of what the event stream tells of it.
         """
         return replace(self, planned=content.actions, moved=content.moved, outputs=content.outputs)
 

@@ -71,19 +71,19 @@ class Approval(JsonDocument):
 
     def signed(self, key: bytes) -> Approval:
         """
-        The same with its signature.
+        Return the same with its signature.
         """
         return self.model_copy(update={"signature": self._signature(key)})
 
     def is_signed(self, key: bytes) -> bool:
         """
-        Whether it is as it was signed, with this key.
+        Return whether it is as it was signed, with this key.
         """
         return hmac.compare_digest(self.signature, self._signature(key))
 
     def step(self, name: str) -> ApprovedStep | None:
         """
-        What was shown of a step, None where nothing was.
+        What was shown of a step, None if nothing was.
         """
         return next((item for item in self.steps if item.step == name), None)
 
@@ -109,7 +109,8 @@ def approved_objects(objects: Iterable[PlannedObject], key: bytes) -> tuple[Appr
 
 def not_covered(approved: ApprovedStep, planned: Sequence[PlannedObject], key: bytes) -> list[str]:
     """
-    The differences of a plan from what was approved; empty where it holds the same, or less of it.
+    Return the differences of a plan from what was approved; empty if it holds the same, or less of
+    it.
 
     A value that was unknown may be known now; a value that was known must be the same.
     """
@@ -150,7 +151,7 @@ def _path_digest(path: LeafPath, key: bytes) -> str:
 
 def _values(item: PlannedObject, key: bytes) -> Iterator[tuple[LeafPath, str]]:
     """
-    Each value after the apply: its path, and its digest or that it is unknown.
+    Return each value after the apply: its path, and its digest or that it is unknown.
     """
     for path, value, known in _leaves((), item.after, item.unknown):
         yield path, digest(value, key) if known else _UNKNOWN

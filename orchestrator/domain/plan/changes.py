@@ -134,7 +134,7 @@ class PlanDiagnostic(JsonModel):
     @classmethod
     def of_diagnostic(cls, item: Diagnostic) -> PlanDiagnostic:
         """
-        A diagnostic, whose file is named as it is in the project.
+        Return a diagnostic, whose file is named as it is in the project.
         """
         file, line = item.place
         return cls(
@@ -222,7 +222,7 @@ def remaining_drift(
     drift: Iterable[ResourceChange], rules: Iterable[DriftRule], today: date
 ) -> tuple[ResourceChange, ...]:
     """
-    The drift that no rule accepts today and that is more than another notation.
+    Return the drift that no rule accepts today and that is more than another notation.
     """
     valid = [rule for rule in rules if rule.until is None or today.isoformat() <= rule.until]
 
@@ -245,7 +245,7 @@ def remaining_drift(
 
 def _covers(attribute: str, path: str) -> bool:
     """
-    Whether a rule's attribute covers a path: itself or one below it. A vanished object has the path
-    "".
+    Return whether a rule's attribute covers a path: itself or one below it. A vanished object has
+    the path "".
     """
     return is_like(attribute, path) or path.startswith((f"{attribute}.", f"{attribute}["))

@@ -35,7 +35,7 @@ class Marks(Struct, frozen=True):
 
     def at(self, key: str | int) -> Marks:
         """
-        The marks of a value within it.
+        Return the marks of a value within it.
         """
         return Marks(_within(self.sensitive, key), _within(self.unknown, key))
 
@@ -59,7 +59,7 @@ def attribute_changes(
     replace_paths: Sequence[Sequence[str | int]] = (),
 ) -> tuple[AttributeChange, ...]:
     """
-    The attributes that differ; None stands for an object that is not there.
+    Return the attributes that differ; None stands for an object that is not there.
     """
     differences = _differences(
         (), _marked(before, before_marks) or {}, _marked(after, after_marks) or {}
@@ -72,7 +72,7 @@ def attribute_changes(
 
 def shown_value(value: Json, marks: Marks) -> Json:
     """
-    A value without what is sensitive or unknown in it.
+    Return a value without what is sensitive or unknown in it.
     """
     return _plain(_marked(value, marks))
 
@@ -94,7 +94,7 @@ def secret_values(value: Json, sensitive: Json) -> Iterator[Json]:
 
 def attribute_path(path: LeafPath) -> str:
     """
-    A path as it is written in a module.
+    Return a path as it is written in a module.
 
     >>> attribute_path(("tags", "a b", 0, "x"))
     'tags["a b"][0].x'
@@ -112,7 +112,7 @@ def _within(marks: Json, key: str | int) -> Json:
 
 def _marked(value: Json, marks: Marks) -> Any:
     """
-    The value with a `_Secret` or `_Unknown` in place of what is so.
+    Return the value with a `_Secret` or `_Unknown` in place of what is so.
     """
     if marks.unknown is True:
         return _Unknown()
@@ -131,7 +131,7 @@ def _marked(value: Json, marks: Marks) -> Any:
 
 def _unknown_keys(unknown: Json) -> dict[Any, None]:
     """
-    The keys and indexes below which something is unknown.
+    Return the keys and indexes below which something is unknown.
     """
     if isinstance(unknown, Mapping):
         return {key: None for key, item in unknown.items() if _any_unknown(item)}
@@ -200,7 +200,7 @@ def _list_differences(
 
 def _unequal(before: list[Any], after: list[Any]) -> tuple[dict[int, Any], dict[int, Any]]:
     """
-    The elements of each that the other does not have, by their index.
+    Return the elements of each that the other does not have, by their index.
     """
     places: dict[str, list[int]] = defaultdict(list)
     unknown = count()
@@ -282,7 +282,7 @@ def _is_empty(value: Any) -> bool:
 
 def _equivalent(before: Json, after: Json) -> bool:
     """
-    Whether both say the same to a provider: nothing, or the same JSON.
+    Return whether both say the same to a provider: nothing, or the same JSON.
     """
     if _is_empty(before) and _is_empty(after):
         return True
@@ -294,7 +294,7 @@ def _equivalent(before: Json, after: Json) -> bool:
 
 def json_document(text: str) -> Json:
     """
-    What a text says that is a JSON object or list, None where it is none.
+    What a text says that is a JSON object or list, None if it is none.
     """
     if text.lstrip()[:1] not in ("{", "["):
         return None

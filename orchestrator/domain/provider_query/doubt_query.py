@@ -88,8 +88,8 @@ def question(item: DoubtQuery, query: ProviderQuery, method: ReadbackMethod) -> 
 
 def import_id(step: Step, address: Address, lookup: Lookup) -> str | None:
     """
-    What the step's identity is for an object; None where it declares none, Unresolvable where that
-    has no value, is no text, or holds a secret.
+    What the step's identity is for an object; None if it declares none, Unresolvable if that has no
+    value, is no text, or holds a secret.
     """
     key = declared(step.identity, address)
     if key is None:
@@ -155,7 +155,7 @@ def _number(
     searches: Searches, key: tuple[str, str | None], template: Template, lookup: Lookup
 ) -> int:
     """
-    The number of a search, which is added where it is new.
+    Return the number of a search, which is added where it is new.
     """
     if key not in searches:
         searches[key] = _search(template, lookup)
@@ -164,7 +164,8 @@ def _number(
 
 def declared(by_address: Mapping[str, Template], address: Address) -> str | None:
     """
-    The key under which something is declared for an object: its own address or its resource's.
+    Return the key under which something is declared for an object: its own address or its
+    resource's.
     """
     return next((key for key in (address.text, address.resource) if key in by_address), None)
 
@@ -172,8 +173,8 @@ def declared(by_address: Mapping[str, Template], address: Address) -> str | None
 def declaration(step: Step, address: Address, inputs: Collection[str]) -> tuple[str, ...]:
     """
     Lines of YAML by which the step would have the provider asked for an object, as a start to be
-    completed: ``inputs`` are the names that the step's identity may refer to. None where it
-    declares either, or the type has no remote side.
+    completed: ``inputs`` are the names that the step's identity may refer to. None if it declares
+    either, or the type has no remote side.
     """
     is_declared = declared(step.identity, address) or declared(step.search, address)
     if is_declared or address.type == _WITHOUT_REMOTE:
@@ -241,7 +242,7 @@ class ObjectsBefore(Struct, frozen=True):
 
 def to_be_created(planned: Iterable[PlannedAction]) -> tuple[Doubt, ...]:
     """
-    The objects that a plan creates, as doubts: in the form in which the provider is asked.
+    Return the objects that a plan creates, as doubts: in the form in which the provider is asked.
     """
     return tuple(
         Doubt(address=item.address, action="create", why="it is to be created")
@@ -260,9 +261,9 @@ def objects_before(
     digest: Digest,
 ) -> ObjectsBefore:
     """
-    The meaning of the answers. A search result that records or the step's provider state manage, by
-    type and id in ``managed``, is another object than the planned one; an object that the same plan
-    deletes (``leaving``) is left out.
+    Return the meaning of the answers. A search result that records or the step's provider state
+    manage, by type and id in ``managed``, is another object than the planned one; an object that
+    the same plan deletes (``leaving``) is left out.
     """
     exist: dict[str, tuple[str, ...]] = {}
     absent: dict[str, tuple[str, ...]] = {}

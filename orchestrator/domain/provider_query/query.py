@@ -94,8 +94,8 @@ class ProviderQuery(Struct, frozen=True):
 
     def files(self, sources: Mapping[str, str]) -> dict[str, str]:
         """
-        The configuration that asks, by file name. ``sources`` are those of the providers that the
-        root itself does not require, by local name.
+        Return the configuration that asks, by file name. ``sources`` are those of the providers
+        that the root itself does not require, by local name.
         """
         content: dict[str, Json] = {}
         if self.imports:
@@ -138,7 +138,7 @@ class QueryResult(Struct, frozen=True):
 
 def unanswered(query: ProviderQuery, why: str) -> QueryResult:
     """
-    The result of a query that could not be asked.
+    Return the result of a query that could not be asked.
     """
     unknown = Answer("unknown", why=why)
     return QueryResult(
@@ -152,8 +152,8 @@ def read_result(
     query: ProviderQuery, messages: Iterable[Message], *, succeeded: bool
 ) -> QueryResult:
     """
-    The answers in the messages of the plan. That it ``succeeded`` says only of saved objects that
-    each of them was refreshed; whether an import exists it does not decide.
+    Return the answers in the messages of the plan. That it ``succeeded`` says only of saved objects
+    that each of them was refreshed; whether an import exists it does not decide.
     """
     read = _PlanMessages.of(messages, targets=frozenset((*query.targets, *query.saved)))
     return QueryResult(
@@ -292,7 +292,7 @@ def _block(number: int, search: Search) -> dict[str, Json]:
 
 def _literal(value: Json) -> Json:
     """
-    The value in Terraform's JSON syntax with nothing in it to interpret.
+    Return the value in Terraform's JSON syntax with nothing in it to interpret.
     """
     match value:
         case str():
@@ -321,7 +321,7 @@ def _missing_address(diagnostic: Diagnostic) -> str | None:
 
 def _listed(diagnostic: Diagnostic) -> tuple[int, tuple[str, ...]] | None:
     """
-    The search and the ids that it found; None where the diagnostic says something else.
+    Return the search and the ids that it found; None if the diagnostic says something else.
     """
     match = _FOUND.fullmatch(diagnostic.detail.strip())
     if match is None:
@@ -355,7 +355,7 @@ class RefreshResult(Struct, frozen=True):
 
     def without(self, deleted: Collection[StateObject]) -> RefreshResult:
         """
-        The result without the objects that are missing because a delete removed them.
+        Return the result without the objects that are missing because a delete removed them.
         """
         return RefreshResult(
             tuple(item for item in self.missing if item not in deleted),
@@ -391,8 +391,8 @@ def unexplained(
     gone: Collection[StateObject], present: Collection[StateObject]
 ) -> tuple[StateObject, ...]:
     """
-    Those of ``gone`` whose provider configuration is not believed: it found nothing at all, or lost
-    two objects or more of whose types it found none.
+    Return those of ``gone`` whose provider configuration is not believed: it found nothing at all,
+    or lost two objects or more of whose types it found none.
 
     In a wrong region a provider still finds what has no region (roles, policies, buckets): that
     does not vouch for objects of other types. A single object may be gone.

@@ -68,8 +68,8 @@ def ownership_of(
 
 def existed_before(record: OperationRecord, doubt: Doubt) -> bool:
     """
-    Whether the provider said of the object in doubt, in this run or as it was asked before, that it
-    existed when it was to be created.
+    Return whether the provider said of the object in doubt, in this run or as it was asked before,
+    that it existed when it was to be created.
     """
     faults = [record.error, record.last_attempt.error if record.last_attempt else None]
     diagnostics = [item for fault in faults if fault for item in fault.diagnostics]
@@ -101,7 +101,7 @@ def known_objects(
     own: OperationRecord, others: Iterable[OperationRecord], state: PulledState
 ) -> KnownObjects:
     """
-    The objects that records and the step's provider state know.
+    Return the objects that records and the step's provider state know.
     """
     doubtful = {doubt.address for doubt in own.resources.in_doubt if doubt.action == "create"}
     managed = {
@@ -148,14 +148,14 @@ def read_back(
     where_to_look: Callable[[Doubt, str], ManualSearch],
 ) -> tuple[Doubt, ...]:
     """
-    The doubts with their readbacks, asked for ``at`` that time; for ``seconds_left`` a request of
-    the call that left a doubt may still be under way.
+    Return the doubts with their readbacks, asked for ``at`` that time; for ``seconds_left`` a
+    request of the call that left a doubt may still be under way.
 
     ``existed``: whether the provider refused the create because of an object that existed;
-    ``was_absent``: whether it had none just before that, asked in the same way.
-    ``has_named``: whether the identity of an object has named one that was created here.
-    ``scope_change``: why the provider of a local name may ask elsewhere than it created, None where
-    nothing says so. ``where_to_look``: where a person may look.
+    ``was_absent``: whether it had none just before that, asked in the same way. ``has_named``:
+    whether the identity of an object has named one that was created here. ``scope_change``: why the
+    provider of a local name may ask elsewhere than it created, None if nothing says so.
+    ``where_to_look``: where a person may look.
     """
     sharing = Counter(query.search for query in queries)
     doubts = []
@@ -260,8 +260,8 @@ def _combined(
     query: DoubtQuery, ways: Sequence[_Conclusion], seconds_left: Callable[[Doubt], float]
 ) -> _Conclusion:
     """
-    The conclusion from all ways of asking: a way that found the object outweighs one that proves it
-    absent.
+    Return the conclusion from all ways of asking: a way that found the object outweighs one that
+    proves it absent.
     """
     for verdict in ("exists", "absent"):
         way = next((way for way in ways if way.verdict == verdict), None)

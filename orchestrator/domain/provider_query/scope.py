@@ -45,8 +45,8 @@ def scope(
     digest: Callable[[Json], str],
 ) -> Scope:
     """
-    The scope of these providers (source addresses): their environment variables, and the provider
-    configuration of the blueprint, ``configured``, both without credentials.
+    Return the scope of these providers (source addresses): their environment variables, and the
+    provider configuration of the blueprint, ``configured``, both without credentials.
 
     >>> scope(["hashicorp/aws"], {"AWS_REGION": "x", "AWS_SECRET_KEY": "y", "HOME": "z"}, {}, str)
     (('AWS_REGION', 'x'),)
@@ -66,8 +66,8 @@ def scope(
 
 def fingerprint(value: Json) -> str:
     """
-    A digest that is the same on every machine, for what is no secret; who is named in a URL does
-    not count.
+    Return a digest that is the same on every machine, for what is no secret; who is named in a URL
+    does not count.
 
     >>> fingerprint("https://ann:secret@host/x") == fingerprint("https://host/x")
     True
@@ -78,7 +78,7 @@ def fingerprint(value: Json) -> str:
 
 def differing(then: Scope, now: Scope, providers: Iterable[str]) -> list[str]:
     """
-    The names of what configures ``providers`` otherwise than then, sorted.
+    Return the names of what configures ``providers`` otherwise than then, sorted.
     """
     prefixes = ("providers.", *(prefix for item in providers for prefix in _prefixes(item)))
     changed = {name for name, _ in {*then} ^ {*now}}
@@ -92,7 +92,7 @@ def _prefixes(provider: str) -> tuple[str, ...]:
 
 def _open(value: Json, secrets: frozenset[Path], path: Path = ()) -> Json:
     """
-    The value without its sensitive leaves.
+    Return the value without its sensitive leaves.
     """
     if path in secrets:
         return None
@@ -107,8 +107,8 @@ def _open(value: Json, secrets: frozenset[Path], path: Path = ()) -> Json:
 
 def without_credentials(value: Json, *, named: bool = False) -> Json:
     """
-    A provider's configuration for people: what stands under the name of a credential, also one that
-    is written out in a blueprint, is left out. ``named``: it all does.
+    Return a provider's configuration for people: what stands under the name of a credential, also
+    one that is written out in a blueprint, is left out. ``named``: it all does.
 
     >>> without_credentials({"region": "eu", "assume": [{"token": "x", "role": "y"}]})
     {'region': 'eu', 'assume': [{'token': '(sensitive)', 'role': 'y'}]}
@@ -127,7 +127,7 @@ def without_credentials(value: Json, *, named: bool = False) -> Json:
 
 def without_identity(value: Json) -> Json:
     """
-    A provider's configuration without who asks: a plan may be made with rights to read only.
+    Return a provider's configuration without who asks: a plan may be made with rights to read only.
 
     >>> without_identity({"region": "eu", "assume_role": [{"role_arn": "y"}], "profile": "x"})
     {'region': 'eu'}

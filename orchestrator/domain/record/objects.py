@@ -37,7 +37,7 @@ Action = Literal[
 
 def object_name(address: str, deposed: str | None) -> str:
     """
-    An object among those at its address.
+    Return an object among those at its address.
 
     >>> object_name("a.b", None), object_name("a.b", "8a1b2c3d")
     ('a.b', 'a.b (deposed 8a1b2c3d)')
@@ -134,8 +134,8 @@ class Readback(RecordModel):
     What the provider answered when it was asked for an object in doubt, and ``why`` that means no
     more. ``method`` is how it was asked: by its import id (``identity``, or the ``id`` that its
     create returned) or by a ``search``; ``ids`` are what was found, or the candidates.
-    ``adoptable`` is False where the address of the object in doubt holds another one.
-    ``ownership`` is set where one object was found; ``evidence`` is what speaks for and against.
+    ``adoptable`` is False if the address of the object in doubt holds another one. ``ownership`` is
+    set where one object was found; ``evidence`` is what speaks for and against.
     """
 
     verdict: Literal["exists", "absent", "unknown"]
@@ -151,7 +151,7 @@ class Readback(RecordModel):
     @property
     def adopts(self) -> str | None:
         """
-        The id under which the object may be adopted because it is proven ours; None where none was
+        The id under which the object may be adopted because it is proven ours; None if none was
         found, more than one, where nothing proves it, or where its address is taken.
         """
         return self._the_one() if self.ownership == "ours" else None
@@ -208,8 +208,8 @@ class Doubt(RecordModel):
 
     def is_proven(self, object_id: str | None) -> bool:
         """
-        Whether the object with this id is proven to be the one in doubt: its create returned that
-        id, or the provider showed it to be ours.
+        Return whether the object with this id is proven to be the one in doubt: its create returned
+        that id, or the provider showed it to be ours.
         """
         if self.id is not None:
             return self.id == object_id

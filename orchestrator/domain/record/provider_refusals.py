@@ -77,7 +77,7 @@ NO_RULES = RefusalRules()
 
 def says_already_exists(diagnostics: Iterable[Diagnostic], address: str) -> bool:
     """
-    Whether the provider refused to create the object at an address because it exists.
+    Return whether the provider refused to create the object at an address because it exists.
     """
     return any(
         item.address == address and ALREADY_EXISTS.search(f"{item.summary}\n{item.detail}")
@@ -87,7 +87,7 @@ def says_already_exists(diagnostics: Iterable[Diagnostic], address: str) -> bool
 
 def is_refusal(diagnostics: Iterable[Diagnostic], rules: RefusalRules = NO_RULES) -> bool:
     """
-    Whether the diagnostics of one object prove that the provider made nothing.
+    Return whether the diagnostics of one object prove that the provider made nothing.
 
     >>> is_refusal([Diagnostic(summary="creating: InvalidParameterValue: no such zone")])
     True

@@ -71,7 +71,7 @@ CRASHED = "the engine crashed"
 
 class Diagnostic(RecordModel):
     """
-    One diagnostic of the engine, masked. ``address`` is None where the engine names none.
+    One diagnostic of the engine, masked. ``address`` is None if the engine names none.
     """
 
     severity: Literal["error", "warning"] = "error"
@@ -332,7 +332,7 @@ class OperationRecord(RecordModel):
 
     def to_json(self) -> str:
         """
-        The record as one line of JSON, with the checksum over it.
+        Return the record as one line of JSON, with the checksum over it.
         """
         document = self._document()
         return json.dumps(
@@ -343,7 +343,7 @@ class OperationRecord(RecordModel):
 
     def own_checksum(self) -> str:
         """
-        The checksum that the record is stored with.
+        Return the checksum that the record is stored with.
         """
         return checksum_of(self._document())
 
@@ -353,7 +353,7 @@ class OperationRecord(RecordModel):
 
 def checksum_of(document: Mapping[str, Json]) -> str:
     """
-    The checksum over everything that a record says, "sha256:" and 64 hex digits.
+    Return the checksum over everything that a record says, "sha256:" and 64 hex digits.
 
     What is empty does not count: a field that a later version adds, and that is empty by default,
     leaves the checksums of older entries as they are.
@@ -391,7 +391,8 @@ class NewerRecord(UnreadableRecord):
 
 def parse_record(text: str | bytes) -> OperationRecord:
     """
-    The record in ``text``; UnreadableRecord where it is damaged or of a newer major schema.
+    Return the record in ``text``; raises UnreadableRecord if it is damaged or of a newer major
+    schema.
     """
     try:
         data = json.loads(text)

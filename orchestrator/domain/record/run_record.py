@@ -181,7 +181,7 @@ class Claim(RecordModel):
 
     def may_share(self, other: Claim) -> bool:
         """
-        Whether the claim's run may work beside the run of the ``other`` claim.
+        Return whether the claim's run may work beside the run of the ``other`` claim.
         """
         request = (self.request_token, self.command)
         same = self.request_token is not None and request == (other.request_token, other.command)
@@ -189,7 +189,7 @@ class Claim(RecordModel):
 
     def without(self, run_id: str) -> Claim | None:
         """
-        The claim after a run gives it up; None where no other run holds it. The first remaining
+        Return the claim after a run gives it up; None if no other run holds it. The first remaining
         holder becomes its run: a store replaces the claim of the same run unasked.
         """
         holders = sorted(
@@ -254,8 +254,8 @@ class Lease(RecordModel):
 
     def of(self, target: str, sequence: int | None = None) -> Lease:
         """
-        The lease with only what concerns one target, and one mutation where the ``sequence`` of its
-        marker is given.
+        Return the lease with only what concerns one target, and one mutation where the ``sequence``
+        of its marker is given.
         """
 
         def is_of_target(item: InFlight) -> bool:
@@ -313,7 +313,7 @@ def pack_evidence(files: Mapping[str, bytes]) -> bytes:
 
 def unpack_evidence(data: bytes) -> dict[str, bytes]:
     """
-    The files of an archive; ValueError where it is none, or holds more than `LIMIT`.
+    Return the files of an archive; raises ValueError if it is none, or holds more than `LIMIT`.
 
     >>> unpack_evidence(pack_evidence({"1/apply.log": b"done"}))
     {'1/apply.log': b'done'}

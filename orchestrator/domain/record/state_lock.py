@@ -30,7 +30,7 @@ PASSING_LOCKS = {"pg": "the session", "local": "the process"}
 class StateLock(Struct, frozen=True):
     """
     A lock that is held. ``id``, ``who`` (user@host), ``operation`` and ``created`` are the engine's
-    own texts, None where it does not tell. ``raw_text`` stands for all of them where it tells none.
+    own texts, None if it does not tell. ``raw_text`` stands for all of them where it tells none.
 
     >>> str(StateLock(id="1", who="ann@ci"))
     'id 1, who ann@ci'
@@ -54,7 +54,7 @@ class StateLock(Struct, frozen=True):
     @property
     def since(self) -> datetime | None:
         """
-        When it was taken, to the microsecond; None where that is not known.
+        When it was taken, to the microsecond; None if that is not known.
         """
         match = _CREATED.fullmatch(self.created or "")
         if match is None:
@@ -64,7 +64,7 @@ class StateLock(Struct, frozen=True):
 
 def parse_lock(text: str) -> StateLock | None:
     """
-    The lock that a text such as a fault's summary describes; None where it tells no id.
+    Return the lock that a text such as a fault's summary describes; None if it tells no id.
 
     >>> parse_lock("the provider state is locked: id 1, who ann@ci").who
     'ann@ci'
@@ -86,8 +86,8 @@ class RunPeriod(Struct, frozen=True):
 
 def run_at(runs: Iterable[RunPeriod], since: datetime) -> RunPeriod | None:
     """
-    The run that was under way at a time: of one target only one is at once, so it is the last that
-    began before it, unless that had ended.
+    Return the run that was under way at a time: of one target only one is at once, so it is the
+    last that began before it, unless that had ended.
     """
     last = max((run for run in runs if run.began <= since), key=lambda run: run.began, default=None)
     if last is None or (last.ended is not None and last.ended < since):

@@ -141,7 +141,7 @@ TABLE: dict[Trigger, dict[Status | None, Status]] = {
 
 def advance(status: Status | None, trigger: Trigger, *, before: Status | None = None) -> Status:
     """
-    The status after ``trigger``.
+    Return the status after ``trigger``.
 
     ``REVERT`` goes back to ``before``, the status the marker was written over. A target that had no
     record goes to ``absent``: its provider state was seen empty before the marker (the guards
@@ -161,7 +161,7 @@ def advance(status: Status | None, trigger: Trigger, *, before: Status | None = 
 
 def verdict(steps: Iterable[tuple[Status | None, Condition | None]]) -> Verdict:
     """
-    The verdict over the steps' records, first rule that holds.
+    Return the verdict over the steps' records, first rule that holds.
     """
     rows = list(steps)
     statuses = {status for status, _ in rows}

@@ -19,8 +19,8 @@ from orchestrator.domain.record.states import (
 
 def is_unmade(record: OperationRecord | None) -> bool:
     """
-    Whether nothing of the target is there, and the newest apply or import failed before it made
-    anything, or something else is there all the same: its record is that from before, with the
+    Return whether nothing of the target is there, and the newest apply or import failed before it
+    made anything, or something else is there all the same: its record is that from before, with the
     failed attempt beside it.
     """
     if record is None or record.status not in NOTHING_THERE:
@@ -31,8 +31,8 @@ def is_unmade(record: OperationRecord | None) -> bool:
 
 def with_failed_attempt(record: OperationRecord, tried: Attempt | None) -> OperationRecord:
     """
-    The record of a target of which nothing is there, with the newest attempt that was ``tried`` and
-    failed before anything of it was recorded.
+    Return the record of a target of which nothing is there, with the newest attempt that was
+    ``tried`` and failed before anything of it was recorded.
     """
     if tried is None or record.status not in NOTHING_THERE or tried.run_id <= record.run_id:
         return record
@@ -41,7 +41,7 @@ def with_failed_attempt(record: OperationRecord, tried: Attempt | None) -> Opera
 
 def is_partly_applied(record: OperationRecord | None) -> bool:
     """
-    Whether the newest apply did what it was asked for, which was not all of it.
+    Return whether the newest apply did what it was asked for, which was not all of it.
     """
     return record is not None and record.error is not None and record.error.code == "targeted"
 
@@ -61,9 +61,9 @@ def verdict_of(
     beside: Iterable[tuple[OperationRecord | None, Condition | None]] = (),
 ) -> Verdict:
     """
-    The verdict over the records of steps, each with its condition. An apply that failed is an error
-    although nothing is there, so is what is ok but for an object in doubt; and nothing is destroyed
-    as a whole while an orphan is alive.
+    Return the verdict over the records of steps, each with its condition. An apply that failed is
+    an error although nothing is there, so is what is ok but for an object in doubt; and nothing is
+    destroyed as a whole while an orphan is alive.
 
     ``beside`` are the modules of hooks and what left the blueprint: they count where they went
     wrong. What such a module made stays, and is no reason not to call the steps destroyed. What was

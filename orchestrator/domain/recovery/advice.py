@@ -61,7 +61,7 @@ class RemedyAdvice(Struct, frozen=True):
 
 class Advice(Struct, frozen=True):
     """
-    The situation, every remedy, and which one is recommended: None where nothing needs to be done,
+    The situation, every remedy, and which one is recommended: None if nothing needs to be done,
     where a neighbour must be recovered first, or where files have to be changed before.
     """
 
@@ -386,7 +386,7 @@ _CHILD_LEFT = Precondition(
 
 def _may_be_under_way(context: RecoveryContext) -> bool:
     """
-    Whether the manual remedy would be to forget objects that a request may still be making.
+    Return whether the manual remedy would be to forget objects that a request may still be making.
     """
     facts = context.facts
     adopting = context.is_unproven or context.can_be_adopted_by_hand
@@ -450,7 +450,7 @@ NOT_CALLED_FOR: Mapping[Remedy, str] = {
 
 def advise(context: RecoveryContext) -> Advice:
     """
-    Every remedy for the step, and the one that is recommended.
+    Return every remedy for the step, and the one that is recommended.
     """
     case = next(case for case in CASES if case.holds(context))
     choices = tuple(_remedy_advice(case, remedy, context) for remedy in Remedy)

@@ -47,7 +47,7 @@ class RemedyReason(JsonModel):
 class RemedyDocument(JsonModel):
     """
     A remedy with the exact command for it, quoted for a shell; words in capitals are the reader's
-    to fill in. ``command`` is None where the remedy is not available.
+    to fill in. ``command`` is None if the remedy is not available.
     """
 
     action: Remedy
@@ -58,7 +58,7 @@ class RemedyDocument(JsonModel):
 
 def offers(context: RecoveryContext, advice: Advice) -> tuple[RemedyDocument, ...]:
     """
-    Every remedy with its reason as a sentence, and the exact command where it can be taken.
+    Return every remedy with its reason as a sentence, and the exact command where it can be taken.
     """
     words = _words(context)
     return tuple(
@@ -91,7 +91,7 @@ def _message(
 
 def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str | None:
     """
-    The command that takes a remedy on the entry that it is offered on; None where the remedy is
+    Return the command that takes a remedy on the entry that it is offered on; None if the remedy is
     not available.
     """
     situation = advice.situation
@@ -135,7 +135,7 @@ def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str 
 
 def destroy_options(context: RecoveryContext) -> tuple[str, ...]:
     """
-    The options without which a destroy of the step would be refused.
+    Return the options without which a destroy of the step would be refused.
     """
     accept = ("--accept-vanished", "WHY") if context.facts.vanished else ()
     adopted = ("--accept-adopted", "WHY") if context.adopted else ()
@@ -146,7 +146,7 @@ def destroy_options(context: RecoveryContext) -> tuple[str, ...]:
 
 def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
     """
-    The command that a person can give once they know what no evidence tells.
+    Return the command that a person can give once they know what no evidence tells.
     """
     match situation:
         case Situation.SILENT:
@@ -180,8 +180,8 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
 
 def _by_word(context: RecoveryContext) -> Iterator[str]:
     """
-    The options that take over what the provider has and only a person can call ours; beside an
-    adoption that proves nothing the doubt stays, unless a person closes it.
+    Return the options that take over what the provider has and only a person can call ours; beside
+    an adoption that proves nothing the doubt stays, unless a person closes it.
     """
     for doubt in context.doubts:
         if doubt.address in context.rivals:
@@ -197,8 +197,8 @@ def _is_compensating(context: RecoveryContext) -> bool:
 
 def _is_destroying(context: RecoveryContext) -> bool:
     """
-    Whether the newest attempt, which changed nothing, was a destroy: as its run tells, or the
-    record where no run is known here.
+    Return whether the newest attempt, which changed nothing, was a destroy: as its run tells, or
+    the record where no run is known here.
     """
     attempt = context.record.last_attempt if context.record else None
     return context.facts.destroying or (attempt is not None and attempt.command == "destroy")
@@ -215,7 +215,7 @@ def _at(context: RecoveryContext) -> tuple[str, str]:
 
 def _surgery(context: RecoveryContext, situation: Situation) -> tuple[str, ...]:
     """
-    The options of ``reconcile`` beside the step.
+    Return the options of ``reconcile`` beside the step.
     """
     options: list[str] = []
     match situation:
@@ -242,7 +242,7 @@ def _command(context: RecoveryContext, verb: str, *options: str) -> str:
 
 def _notes(context: RecoveryContext, choice: RemedyAdvice) -> list[str]:
     """
-    The notes that are worth knowing before a remedy is taken.
+    Return the notes that are worth knowing before a remedy is taken.
     """
     record, facts, remedy = context.record, context.facts, choice.remedy
     notes = []
@@ -288,7 +288,7 @@ def lock_hint(context: RecoveryContext, lock: str) -> str:
 
 def window_of(record: OperationRecord, doubt: Doubt) -> tuple[datetime | None, datetime]:
     """
-    Between which times the object in doubt was made, changed or removed; the first is None where
+    Between which times the object in doubt was made, changed or removed; the first is None if
     nothing tells.
     """
     return doubt.started_at or record.started_at, doubt.at or record.updated_at
@@ -296,7 +296,7 @@ def window_of(record: OperationRecord, doubt: Doubt) -> tuple[datetime | None, d
 
 def _words(context: RecoveryContext) -> dict[str, str]:
     """
-    The words that the sentences fill in.
+    Return the words that the sentences fill in.
     """
     record, facts, position = context.record, context.facts, context.neighbours
     doubts = context.doubts
@@ -370,8 +370,8 @@ def _state(record: OperationRecord | None) -> str:
 
 def _take_back(context: RecoveryContext) -> str:
     """
-    The command that imports the first object in doubt; where another one holds its address, the
-    commands that make way for it and import it.
+    Return the command that imports the first object in doubt; where another one holds its address,
+    the commands that make way for it and import it.
     """
     if context.rivals:
         return f"{make_way(context)}`, then `{_rebuild(context)}"
@@ -394,8 +394,8 @@ def _rebuild(context: RecoveryContext) -> str:
 
 def make_way(context: RecoveryContext) -> str:
     """
-    The command that takes out of the provider state what holds the address of an object in doubt,
-    or of a recorded one that has left it.
+    Return the command that takes out of the provider state what holds the address of an object in
+    doubt, or of a recorded one that has left it.
     """
     orphaned = ("--orphaned",) if context.is_orphan else ()
     addresses = context.rivals or context.facts.occupied
@@ -404,7 +404,7 @@ def make_way(context: RecoveryContext) -> str:
 
 def move_state(context: RecoveryContext) -> str:
     """
-    The command that takes the provider state to where the blueprint says.
+    Return the command that takes the provider state to where the blueprint says.
     """
     return _target_command(context, "backend move")
 

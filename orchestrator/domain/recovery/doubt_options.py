@@ -15,8 +15,8 @@ def doubt_options(
     doubts: Iterable[Doubt], occupied: Collection[str] = ()
 ) -> list[tuple[tuple[str, ...], str]]:
     """
-    The options of ``reconcile`` by which a person settles objects that evidence does not, each with
-    its purpose. Nothing is adopted at an ``occupied`` address.
+    Return the options of ``reconcile`` by which a person settles objects that evidence does not,
+    each with its purpose. Nothing is adopted at an ``occupied`` address.
     """
     newest = {doubt.address: doubt for doubt in doubts}.values()
     adopt = adoption_options(doubt for doubt in newest if doubt.address not in occupied)

@@ -320,8 +320,8 @@ _LOOK = (
 
 def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
     """
-    The hint for the cause of a fault that left ``doubts``; None for a refusal that brings a hint of
-    its own only, and where a person stopped it.
+    Return the hint for the cause of a fault that left ``doubts``; None for a refusal that brings a
+    hint of its own only, and where a person stopped it.
     """
     if fault.code in (*get_args(Reason), "stopped") and doubts:
         return _doubt_hint(doubts)

@@ -77,7 +77,7 @@ class StepAdvice(Struct, frozen=True):
 
     def allows(self, remedy: Remedy) -> bool:
         """
-        Whether a command over this step and its neighbours may take the remedy.
+        Return whether a command over this step and its neighbours may take the remedy.
         """
         choice = next(item for item in self.advice.remedies if item.remedy is remedy)
         return choice.available or choice.code in _OF_NEIGHBOURS
@@ -106,8 +106,8 @@ class EndedCommand(Struct, frozen=True):
 
     def again(self, *options: str) -> str:
         """
-        The same command with the same selection and options; what accepts a refusal may be another
-        selection.
+        Return the same command with the same selection and options; what accepts a refusal may be
+        another selection.
         """
         return command_line(
             self.blueprint,
@@ -122,7 +122,7 @@ class EndedCommand(Struct, frozen=True):
 
     def plan(self) -> str:
         """
-        The command that plans the same again, for another approval.
+        Return the command that plans the same again, for another approval.
         """
         mode = ("--destroy",) if self.verb == "destroy" else ()
         words = (*mode, *self.selection, *self.inputs, *self.engine, "--out", "approval.json")
@@ -130,7 +130,7 @@ class EndedCommand(Struct, frozen=True):
 
     def other(self, verb: str, steps: Collection[str] | None = None) -> str:
         """
-        Another command over the same selection, or over some of its steps.
+        Return another command over the same selection, or over some of its steps.
         """
         words = self.selection
         if steps is not None:
@@ -143,7 +143,7 @@ class EndedCommand(Struct, frozen=True):
 
 def look_closer(blueprint: BlueprintAddress, *options: str) -> NextCommand:
     """
-    The command that shows what is known of every step.
+    Return the command that shows what is known of every step.
     """
     return NextCommand(
         command=command_line(blueprint, "recover", *options),
@@ -158,8 +158,8 @@ def after_run(
     alive: Sequence[StepAdvice] = (),
 ) -> tuple[NextCommand, ...]:
     """
-    The next commands after a run: ``unfinished`` are its steps that are not well, ``alive`` those
-    of which objects exist.
+    Return the next commands after a run: ``unfinished`` are its steps that are not well, ``alive``
+    those of which objects exist.
     """
     # What keeps all else from being taken comes first; then what a person has to look at; then
     # the command that ended, only where it would not be refused again.
@@ -196,8 +196,8 @@ def _waiting(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextC
 
 def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
     """
-    The commands that settle what evidence can settle: by adoption, or a step at a time; else all at
-    once.
+    Return the commands that settle what evidence can settle: by adoption, or a step at a time; else
+    all at once.
     """
     plain = []
     for item in steps:
@@ -219,7 +219,8 @@ def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[Next
 
 def _has_been_asked(item: StepAdvice) -> bool:
     """
-    Whether all evidence on its doubts is in, so that another `reconcile` would bring nothing new.
+    Return whether all evidence on its doubts is in, so that another `reconcile` would bring nothing
+    new.
     """
     exists = any(d.readback and d.readback.verdict == "exists" for d in item.context.doubts)
     return bool(item.context.doubts) and (exists or not item.context.facts.settling)
@@ -251,7 +252,7 @@ _SHORT: Mapping[Situation, str] = {
 
 def _recommended(item: StepAdvice) -> NextCommand:
     """
-    The recommended command of one step, as `recover` prints it.
+    Return the recommended command of one step, as `recover` prints it.
     """
     assert item.recommended is not None, "there is a recommendation"
     command = command_of(item.context, item.advice, item.recommended)
@@ -262,7 +263,7 @@ def _recommended(item: StepAdvice) -> NextCommand:
 
 def _by_hand(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
     """
-    The commands by which a person settles what evidence cannot.
+    Return the commands by which a person settles what evidence cannot.
     """
     for item in steps:
         is_reconciled = ended.verb == "reconcile" and _has_been_asked(item)
@@ -305,7 +306,7 @@ def _answers(item: StepAdvice) -> Iterator[NextCommand]:
 
 def _says_missing(options: Sequence[str]) -> bool:
     """
-    Whether an object is forgotten that is not adopted in the same command.
+    Return whether an object is forgotten that is not adopted in the same command.
     """
     pairs = list(pairwise(options))
     adopted = [word for flag, word in pairs if flag == "--adopt"]
@@ -317,7 +318,7 @@ def _says_missing(options: Sequence[str]) -> bool:
 
 def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
     """
-    The recommended commands other than the one that ended.
+    Return the recommended commands other than the one that ended.
     """
     if any(item.advice.situation is Situation.TARGETED for item in steps):
         yield NextCommand(command=ended.other("apply"), why="apply what was left out")
@@ -354,7 +355,7 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
 
 def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
     """
-    The command that ended, once more, unless it would be refused as it stands.
+    Return the command that ended, once more, unless it would be refused as it stands.
     """
     if ended.verb == "move" and not ended.is_refused:
         for item in steps:
@@ -387,7 +388,7 @@ def _taking_down(
     ended: EndedCommand, unfinished: Sequence[StepAdvice], alive: Sequence[StepAdvice]
 ) -> Iterator[NextCommand]:
     """
-    The destroy of what the ended command was about.
+    Return the destroy of what the ended command was about.
     """
     offered = any(item.recommended is Remedy.DESTROY for item in unfinished)
     if ended.verb not in APPLYING or ended.is_refused or not alive or offered:
@@ -410,7 +411,7 @@ def _taking_down(
 
 def _once(words: Iterable[str]) -> tuple[str, ...]:
     """
-    The options with their values, without repetition.
+    Return the options with their values, without repetition.
     """
     pairs = list(words)
     options = dict(zip(pairs[::2], pairs[1::2], strict=True))
@@ -419,7 +420,8 @@ def _once(words: Iterable[str]) -> tuple[str, ...]:
 
 def about_unrecorded(blueprint: BlueprintAddress) -> Iterator[NextCommand]:
     """
-    The command that shows whether anything of a blueprint exists of which nothing is recorded here.
+    Return the command that shows whether anything of a blueprint exists of which nothing is
+    recorded here.
     """
     yield NextCommand(
         command=command_line(blueprint, "plan"),
@@ -435,8 +437,8 @@ def about_unadopted(
     blueprint: BlueprintAddress, steps: Iterable[StepAdvice]
 ) -> Iterator[NextCommand]:
     """
-    The command that takes under records the objects in the provider states of steps without a
-    record.
+    Return the command that takes under records the objects in the provider states of steps without
+    a record.
     """
     names = [item.step for item in steps if item.advice.situation is Situation.UNADOPTED]
     if names:
@@ -451,8 +453,8 @@ def after_children(
     blueprint: BlueprintAddress, order: Iterable[str], records: Mapping[str, OperationRecord]
 ) -> Iterator[NextCommand]:
     """
-    The command that finishes the destroy of steps that are recorded as alive although the parent
-    that they lived in is gone. Steps that left the blueprint go with the orphans.
+    Return the command that finishes the destroy of steps that are recorded as alive although the
+    parent that they lived in is gone. Steps that left the blueprint go with the orphans.
     """
     children = []
     for step in order:
@@ -473,7 +475,7 @@ def parent_of(
     record: OperationRecord, records: Mapping[str, OperationRecord]
 ) -> OperationRecord | None:
     """
-    The record of the step that a target was made inside.
+    Return the record of the step that a target was made inside.
     """
     return records.get(Target.parse(record.parent).step) if record.parent else None
 
@@ -482,8 +484,8 @@ def about_orphans(
     blueprint: BlueprintAddress, orphaned: Collection[str], records: Mapping[str, OperationRecord]
 ) -> Iterator[NextCommand]:
     """
-    The commands for the targets that left the blueprint; none where a version of the tool applied
-    one without storing its deployment: all would be refused.
+    Return the commands for the targets that left the blueprint; none where a version of the tool
+    applied one without storing its deployment: all would be refused.
     """
     alive = [r for _, r in sorted(records.items()) if str(r.target.target) in orphaned]
     steps = [record for record in alive if step_of(record.target.step) == record.target.step]

@@ -68,15 +68,15 @@ def lock_file_blob(digest: str) -> str:
 
 def step_of(run: RunRecord, step: str) -> StepRun | None:
     """
-    The run's row of a step; None where it was not part of it.
+    Return the run's row of a step; None if it was not part of it.
     """
     return next((row for row in run.steps if row.step == step), None)
 
 
 def failed_run(record: OperationRecord) -> str | None:
     """
-    The run that a record names as failed, as interrupted, or as an apply that changed nothing; None
-    where the record tells of none.
+    Return the run that a record names as failed, as interrupted, or as an apply that changed
+    nothing; None if the record tells of none.
     """
     if record.status in (Status.ERROR, Status.RUNNING):
         return record.run_id
@@ -93,8 +93,8 @@ def newest_finding(
     runs: Iterable[tuple[RunRecord, StepRun]],
 ) -> tuple[RunRecord, StepRun] | None:
     """
-    The newest of the runs of a step, or an earlier one that found something else there than is
-    recorded, where no later one has come far enough to learn better. ``runs`` come newest first.
+    Return the newest of the runs of a step, or an earlier one that found something else there than
+    is recorded, where no later one has come far enough to learn better. ``runs`` come newest first.
     """
     newest = None
     for run, row in runs:
@@ -109,8 +109,8 @@ def newest_finding(
 
 def failed_attempt(last: tuple[RunRecord, StepRun] | None) -> Attempt | None:
     """
-    The newest run that had a step, with what became of it there, as the attempt that it was; None
-    where it did not fail, or not in a way that is told beside the status.
+    Return the newest run that had a step, with what became of it there, as the attempt that it was;
+    None if it did not fail, or not in a way that is told beside the status.
     """
     if last is None:
         return None
@@ -124,7 +124,7 @@ def failed_attempt(last: tuple[RunRecord, StepRun] | None) -> Attempt | None:
 
 def run_to_repeat(records: Sequence[OperationRecord]) -> str | Blocker:
     """
-    The one run that the records name as failed: no other is guessed.
+    Return the one run that the records name as failed: no other is guessed.
     """
     failed = {record.target.step: failed_run(record) for record in records}
     named = {step: run for step, run in failed.items() if run is not None}
@@ -133,7 +133,8 @@ def run_to_repeat(records: Sequence[OperationRecord]) -> str | Blocker:
 
 def run_to_follow(records: Sequence[OperationRecord]) -> str | Blocker:
     """
-    The one run that a new attempt comes after: the failed one, else the one that all are from.
+    Return the one run that a new attempt comes after: the failed one, else the one that all are
+    from.
     """
     if not records:
         first = "`orchestrator apply` is the first attempt"
@@ -170,8 +171,8 @@ def run_blocker(
     environment: str | None,
 ) -> Blocker | None:
     """
-    What forbids to repeat a run, whichever step it is about. ``stored`` are the names of the
-    blobs in the operation store; ``environment`` is None where that of the run may be any.
+    What forbids to repeat a run, whichever step it is about. ``stored`` are the names of the blobs
+    in the operation store; ``environment`` is None if that of the run may be any.
     """
     stranger = run_identity_blocker(
         run_id, run, project=project, blueprint=blueprint, environment=environment
@@ -203,7 +204,8 @@ def run_identity_blocker(
     environment: str | None,
 ) -> Blocker | None:
     """
-    The reason that forbids to come from a run: there is none of that id, or it is somebody else's.
+    Return the reason that forbids to come from a run: there is none of that id, or it is somebody
+    else's.
     """
     if run is None:
         options = f"--blueprint {blueprint}" + (f" -e {environment}" if environment else "")
@@ -254,8 +256,8 @@ def rollback_blocker(
     run: RunRecord, step: str, stored: Collection[str], *, unverified: bool
 ) -> Blocker | None:
     """
-    The reason that forbids to roll a step back to a run; ``unverified`` accepts one whose checks
-    did not run. The run itself has passed `run_blocker`.
+    Return the reason that forbids to roll a step back to a run; ``unverified`` accepts one whose
+    checks did not run. The run itself has passed `run_blocker`.
     """
     row = step_of(run, step)
     if row is None:
@@ -274,8 +276,8 @@ def rollback_blocker(
 
 def promotion_blocker(run: RunRecord, step: str, stored: Collection[str]) -> Blocker | None:
     """
-    The reason that forbids to take the module of a step from a run. The run itself has passed
-    `run_blocker`.
+    Return the reason that forbids to take the module of a step from a run. The run itself has
+    passed `run_blocker`.
     """
     row = step_of(run, step)
     if row is None:
@@ -285,7 +287,7 @@ def promotion_blocker(run: RunRecord, step: str, stored: Collection[str]) -> Blo
 
 def _reached_goal(row: StepRun) -> bool:
     """
-    Whether the step ended ok in the run, or was skipped because the same deployment had been
+    Return whether the step ended ok in the run, or was skipped because the same deployment had been
     applied.
     """
     if row.status is StepStatus.SKIPPED:
@@ -314,7 +316,7 @@ def _snapshot_blocker(run: RunRecord, row: StepRun, stored: Collection[str]) -> 
 
 def module_blobs(row: StepRun) -> tuple[str, ...]:
     """
-    The names of the blobs of a step's snapshot and lock file, as its run used them.
+    Return the names of the blobs of a step's snapshot and lock file, as its run used them.
     """
     if row.module_digest is None:
         return ()

@@ -60,7 +60,7 @@ _STATES: Mapping[Verdict, CheckedState] = {
 
 def has_remote_side(provider: str) -> bool:
     """
-    Whether the objects of a provider, by its source address, exist anywhere but in state.
+    Return whether the objects of a provider, by its source address, exist anywhere but in state.
 
     >>> has_remote_side("registry.terraform.io/hashicorp/random")
     False
@@ -111,7 +111,7 @@ def absence_findings(
 
 def with_explanation(finding: AbsenceFinding) -> AbsenceFinding:
     """
-    The finding in its final words.
+    Return the finding in its final words.
     """
     match finding.state:
         case "gone":
@@ -131,8 +131,9 @@ def update_doubts(
     resources: Resources, findings: Collection[AbsenceFinding], *, run_id: str, at: datetime
 ) -> tuple[tuple[Doubt, ...], tuple[SettledDoubt, ...]]:
     """
-    The doubts of these resources, with the findings in place of those that they answer, and the
-    doubts that the findings settle: a finding about an object also answers how its delete ended.
+    Return the doubts of these resources, with the findings in place of those that they answer, and
+    the doubts that the findings settle: a finding about an object also answers how its delete
+    ended.
     """
     doubts = resources.in_doubt
     keys = {item.key for item in findings}
@@ -164,9 +165,9 @@ def _seen_again(
     finding: AbsenceFinding, inventory: Iterable[ObjectRef], at: datetime
 ) -> Readback | None:
     """
-    The answer about an object that is there although its delete was reported done: it can be taken
-    back and destroyed again, unless another one of the ``inventory`` has its address. None of any
-    other, and of a deposed one.
+    Return the answer about an object that is there although its delete was reported done: it can be
+    taken back and destroyed again, unless another one of the ``inventory`` has its address. None of
+    any other, and of a deposed one.
     """
     ref = finding.ref
     taken = any(
@@ -195,8 +196,8 @@ def absence(
     earlier: Absence | None = None,
 ) -> Absence:
     """
-    The sum of the provider's answers and of what was known ``earlier`` to be gone; ``remaining``
-    are objects that provider state still holds.
+    Return the sum of the provider's answers and of what was known ``earlier`` to be gone;
+    ``remaining`` are objects that provider state still holds.
     """
     keys = {item.key for item in findings}
     before = earlier.checked if earlier and earlier.method in ("provider", PERSON) else ()
@@ -223,7 +224,8 @@ def absence(
 
 def weakest_method(method: str, checked: Iterable[CheckedObject]) -> str:
     """
-    The method by which all of these are known to be gone: a person's word where one rests on it.
+    Return the method by which all of these are known to be gone: a person's word where one rests on
+    it.
     """
     return PERSON if any(item.state == "forgotten" for item in checked) else method
 
@@ -232,8 +234,8 @@ def absence_with_forgotten(
     earlier: Absence | None, settled: Iterable[SettledDoubt], at: datetime
 ) -> Absence | None:
     """
-    The ``earlier`` absence with the objects that a person has forgotten: only that person says that
-    these are gone.
+    Return the ``earlier`` absence with the objects that a person has forgotten: only that person
+    says that these are gone.
     """
     doubts = {(s.doubt.address, s.doubt.id): s for s in settled if s.how == "forgotten"}
     if not doubts:
@@ -255,7 +257,7 @@ def absence_with_forgotten(
 
 def describe_remaining(findings: Iterable[AbsenceFinding]) -> str:
     """
-    The objects that the provider still has, with ids; empty for none.
+    Return the objects that the provider still has, with ids; empty for none.
     """
     return ", ".join(
         f"{item.ref.name} ({item.ref.id})" if item.ref.id else item.ref.name
@@ -268,8 +270,8 @@ def unconfirmed_objects(
     record: OperationRecord | None, doubts: Iterable[Doubt]
 ) -> tuple[ObjectRef, ...]:
     """
-    The objects of a record that left the provider state and that nobody has confirmed to be gone:
-    the record keeps them.
+    Return the objects of a record that left the provider state and that nobody has confirmed to be
+    gone: the record keeps them.
     """
     keys = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "forget"}
     inventory = record.resources.inventory if record else ()
@@ -298,9 +300,9 @@ class MutationEvidence(Struct, frozen=True):
     """
     The evidence about a mutating engine call, lived through or found on disk.
 
-    ``exit_code`` is None where the engine left no answer; ``state`` None where the provider state
-    could not be read, with ``state_error`` saying why. ``errored_state`` names a file. ``stopped``:
-    a signal came, to the engine or during the checks. ``not_started`` says why the engine could not
+    ``exit_code`` is None if the engine left no answer; ``state`` None if the provider state could
+    not be read, with ``state_error`` saying why. ``errored_state`` names a file. ``stopped``: a
+    signal came, to the engine or during the checks. ``not_started`` says why the engine could not
     be started at all. ``stderr`` is masked: what there is of an error without diagnostic.
     ``absence_findings`` is what the provider says of objects that a destroy removed. Unless
     ``secrets_known``, the secrets that the call was given cannot be had: any output may hold one.
@@ -343,7 +345,7 @@ class MutationEvidence(Struct, frozen=True):
 
 def check_fault(verification: Verification) -> Fault:
     """
-    The fault of a step whose checks do not hold.
+    Return the fault of a step whose checks do not hold.
     """
     failed = [check for check in verification.checks if not check.passed]
     summary = "; ".join(f"{check.name}: {check.detail}" for check in failed)
@@ -354,7 +356,7 @@ def check_fault(verification: Verification) -> Fault:
 
 def targeted_fault(undone: Sequence[PlannedAction]) -> Fault:
     """
-    The fault of a target of which only a part was applied, as it was asked for.
+    Return the fault of a target of which only a part was applied, as it was asked for.
     """
     names = tuple(item.address for item in undone)
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -364,7 +366,8 @@ def targeted_fault(undone: Sequence[PlannedAction]) -> Fault:
 
 def unapplied_fault(resources: Resources, why: str = "") -> Fault:
     """
-    The fault of a target whose provider state holds objects that were never applied as described.
+    Return the fault of a target whose provider state holds objects that were never applied as
+    described.
     """
     names = tuple(ref.address for ref in resources.inventory)
     summary = f"taken over, not applied: {', '.join(names)}{why}; an apply or reconcile makes it ok"

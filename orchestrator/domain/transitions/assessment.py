@@ -18,7 +18,7 @@ from orchestrator.domain.record.record import OperationRecord, OutputOrigin, Pro
 
 def inventory(state: PulledState) -> tuple[ObjectRef, ...]:
     """
-    The objects of a provider state, without their attributes.
+    Return the objects of a provider state, without their attributes.
     """
     return tuple(
         ObjectRef(
@@ -34,7 +34,7 @@ def inventory(state: PulledState) -> tuple[ObjectRef, ...]:
 
 def tainted(state: PulledState) -> tuple[str, ...]:
     """
-    The addresses of the objects that the next apply replaces.
+    Return the addresses of the objects that the next apply replaces.
     """
     return tuple(item.address for item in state.objects if item.tainted)
 
@@ -43,9 +43,9 @@ def not_deleted(
     inventory: Sequence[ObjectRef], journal: Journal, *, ended_well: bool
 ) -> tuple[ObjectRef, ...]:
     """
-    The objects of ``inventory`` that a destroy did not delete by its journal, for when the provider
-    state cannot be read. The journal does not tell two objects at one address apart: both stay,
-    unless all were deleted.
+    Return the objects of ``inventory`` that a destroy did not delete by its journal, for when the
+    provider state cannot be read. The journal does not tell two objects at one address apart: both
+    stay, unless all were deleted.
     """
     addresses = [ref.address for ref in inventory]
     return tuple(
@@ -71,7 +71,7 @@ def assess(
     ``ended_well``: the engine said that it did everything. Then an end that its journal does not
     tell is no doubt: of a deposed and a new object at one address it may report only one.
     ``before`` is the inventory the plan was made on; ``state`` the provider state afterwards, None
-    where it cannot be had: then the journal alone speaks, and the inventory is the one from before.
+    if it cannot be had: then the journal alone speaks, and the inventory is the one from before.
     """
     assessment = _Assessment(planned, journal, before, state, refusals, ended_well=ended_well)
     return assessment.resources()
@@ -155,8 +155,8 @@ class _Assessment:
 
     def _failed_silently(self, key: ObjectAction, done: Collection[Action]) -> bool:
         """
-        Whether it ended in an error of which no event tells, as the delete of a deposed object
-        does: an engine that ended in order has waited for it.
+        Return whether it ended in an error of which no event tells, as the delete of a deposed
+        object does: an engine that ended in order has waited for it.
         """
         return (
             self.orderly
@@ -167,7 +167,8 @@ class _Assessment:
 
     def _done(self, item: PlannedAction, part: Action) -> bool:
         """
-        Whether the action is known to have happened: the provider state outranks the journal.
+        Return whether the action is known to have happened: the provider state outranks the
+        journal.
         """
         address = item.address
         reported = (address, part) in self.journal.completed
@@ -195,16 +196,16 @@ class _Assessment:
 
     def _is_one_of_several(self, item: PlannedAction) -> bool:
         """
-        Whether the plan names deposed objects at its address: what the journal tells of the address
-        may be about any of them.
+        Return whether the plan names deposed objects at its address: what the journal tells of the
+        address may be about any of them.
         """
         return any(other.deposed for other in self.changes if other.address == item.address)
 
     def _deleted_by(self, item: PlannedAction) -> set[tuple[str, str | None]]:
         """
-        The objects that a planned delete is about. A plan of which only the event stream is known
-        does not name deposed ones: beside another action at its address a delete is about those;
-        alone it may be about all that there are.
+        Return the objects that a planned delete is about. A plan of which only the event stream is
+        known does not name deposed ones: beside another action at its address a delete is about
+        those; alone it may be about all that there are.
         """
         at = [ref for ref in self.before if ref.address == item.address]
         if self._is_one_of_several(item):
@@ -296,7 +297,7 @@ class _Assessment:
 
 def with_serial_of(bound: ProviderState | None, state: PulledState | None) -> ProviderState | None:
     """
-    The provider state that a target is bound to, with lineage and serial as read.
+    Return the provider state that a target is bound to, with lineage and serial as read.
     """
     if bound is None or state is None or not state.lineage:
         return bound
@@ -312,7 +313,7 @@ def outputs_of_state(
     secrets_known: bool = False,
 ) -> EntryChanges:
     """
-    All outputs of a sound provider state; their origin moves only where the value is new.
+    Return all outputs of a sound provider state; their origin moves only where the value is new.
 
     Unless ``secrets_known`` (the step has just been applied, so that all its secrets have been
     seen) what held a secret before does so still.

@@ -75,7 +75,7 @@ from orchestrator.domain.transitions.transitions import (
 
 def hook_begun(before: OperationRecord, hook: HookStart, stamp: EntryStamp) -> OperationRecord:
     """
-    The marker of a hook: it is about to run. All that is known of the step stays.
+    Return the marker of a hook: it is about to run. All that is known of the step stays.
 
     Where the hook itself failed last, the status to go back to is the one from before that.
     """
@@ -107,7 +107,7 @@ def hook_ended(
     marker: OperationRecord, before: OperationRecord, outcome: HookOutcome, stamp: EntryStamp
 ) -> OperationRecord:
     """
-    The entry that ends the hook of ``marker``, which was written over ``before``.
+    Return the entry that ends the hook of ``marker``, which was written over ``before``.
 
     A hook never makes ``ok``: one that ends well restores how the step stood before, with what was
     done beside it. One that does not makes ``error``.
@@ -149,7 +149,7 @@ def hook_reverted(
     marker: OperationRecord, before: OperationRecord, fault: Fault, stamp: EntryStamp
 ) -> OperationRecord:
     """
-    The record from before a hook that never began, or is proven to have changed nothing.
+    Return the record from before a hook that never began, or is proven to have changed nothing.
     """
     attempt = Attempt(command=active_hook(marker), run_id=marker.run_id, at=stamp.at, error=fault)
     return restored(marker, before, attempt, stamp)
@@ -174,13 +174,13 @@ def conclude(
     undone: Sequence[PlannedAction] = (),
 ) -> OperationRecord:
     """
-    The entry that ends the mutation of ``marker``.
+    Return the entry that ends the mutation of ``marker``.
 
     Laws: only success makes ok; failure keeps what is known; destroyed means confirmed.
 
     ``before`` is the entry the marker was written over. ``verification`` is the result of the
-    step's checks where the engine ended well; a failed one makes ``error``. ``undone`` is
-    what a targeted apply left undone: with it the target is not ``ok`` either.
+    step's checks where the engine ended well; a failed one makes ``error``. ``undone`` is what a
+    targeted apply left undone: with it the target is not ``ok`` either.
     """
     command = marker.active_command or "apply"
     journal = evidence.journal
@@ -233,7 +233,8 @@ def conclude_command(
     marker: OperationRecord, before: OperationRecord, evidence: MutationEvidence, stamp: EntryStamp
 ) -> OperationRecord:
     """
-    The entry that ends the command of a hook. One that never began leaves the record from before.
+    Return the entry that ends the command of a hook. One that never began leaves the record from
+    before.
     """
     kind = active_hook(marker)
     if evidence.not_started is not None:
@@ -257,7 +258,8 @@ def conclude_command(
 
 def is_parent_destroy(marker: OperationRecord) -> bool:
     """
-    Whether the mutation of ``marker`` only empties the provider state of what went with its parent.
+    Return whether the mutation of ``marker`` only empties the provider state of what went with its
+    parent.
     """
     return marker.absence is not None and marker.absence.method == WITH_PARENT
 
@@ -302,7 +304,7 @@ def _apply_fault(
     undone: Sequence[PlannedAction],
 ) -> Fault | None:
     """
-    The fault that keeps an applied target from being ``ok``; None if nothing does.
+    Return the fault that keeps an applied target from being ``ok``; None if nothing does.
     """
     if not evidence.clean or doubts:
         return engine_fault(command, evidence, doubts)
@@ -367,7 +369,7 @@ def _end_destroy(
 
 def _without_released(marker: OperationRecord) -> OperationRecord:
     """
-    The marker without the objects that its plan forgets: nothing confirms their absence.
+    Return the marker without the objects that its plan forgets: nothing confirms their absence.
     """
     forgotten = set(forgotten_refs(marker))
     remaining = tuple(ref for ref in marker.resources.inventory if ref not in forgotten)
@@ -412,8 +414,8 @@ def _merged_outputs(
 
 def _carried_doubts(doubts: Sequence[Doubt], resources: Resources) -> list[Doubt]:
     """
-    The doubts from before that this mutation did not settle: its own deletes and updates settle
-    doubts about objects in the provider state; the others need evidence or a person.
+    Return the doubts from before that this mutation did not settle: its own deletes and updates
+    settle doubts about objects in the provider state; the others need evidence or a person.
     """
     present = {ref.address for ref in resources.inventory}
     done = set(resources.deleted) | set(resources.updated) | set(resources.replaced)

@@ -45,7 +45,7 @@ class StateObservation(Struct, frozen=True):
 
 def open_doubts(record: OperationRecord | None, observation: StateObservation) -> tuple[Doubt, ...]:
     """
-    The doubts that the observation does not answer.
+    Return the doubts that the observation does not answer.
     """
     doubts = record.resources.in_doubt if record else ()
     return tuple(d for d in doubts if record and _settlement(d, record, observation) is None)
@@ -55,7 +55,7 @@ def settle_doubts(
     record: OperationRecord | None, observation: StateObservation
 ) -> tuple[SettledDoubt, ...]:
     """
-    The doubts that the observation answers, and how.
+    Return the doubts that the observation answers, and how.
 
     A create is answered by a state that holds an object at its address which it did not hold
     before, and by a readback that proves it absent; an object that left the state by the same
@@ -90,7 +90,7 @@ def _settlement(
     doubt: Doubt, record: OperationRecord, observation: StateObservation
 ) -> Settlement | None:
     """
-    The observation's answer to a doubt of the record; None where it has none.
+    Return the observation's answer to a doubt of the record; None if it has none.
     """
     if doubt.address in observation.forgotten:
         return "forgotten"
@@ -123,7 +123,7 @@ def _is_unknown_action_in_state(doubt: Doubt, observation: StateObservation) -> 
 
 def _is_object_in_doubt(doubt: Doubt, record: OperationRecord, object_id: str | None) -> bool:
     """
-    Whether the object at the doubt's address is the one in doubt.
+    Return whether the object at the doubt's address is the one in doubt.
     """
     if doubt.action == "forget":
         return object_id == doubt.id
@@ -143,7 +143,7 @@ def is_past_settling_time(
     doubt: Doubt, record: OperationRecord, observation: StateObservation
 ) -> bool:
     """
-    Whether nothing of the call that left the doubt can be under way any more.
+    Return whether nothing of the call that left the doubt can be under way any more.
     """
     return settling_seconds_left(doubt, record, observation.at, observation.settling_time) <= 0
 
@@ -162,10 +162,10 @@ def unanswered_deletes(
     record: OperationRecord | None, refusals: RefusalRules
 ) -> frozenset[tuple[str, str | None]]:
     """
-    The objects, by address and id, whose delete the last mutation asked the provider for without
-    the provider state learning how it ended: cut short, reported by a destroy whose state could not
-    be saved, or ended in an error by which the provider does not say that it did nothing. Where one
-    is gone by now, that delete is why.
+    Return the objects, by address and id, whose delete the last mutation asked the provider for
+    without the provider state learning how it ended: cut short, reported by a destroy whose state
+    could not be saved, or ended in an error by which the provider does not say that it did nothing.
+    Where one is gone by now, that delete is why.
     """
     if record is None:
         return frozenset()
@@ -197,9 +197,9 @@ def unanswered_deletes(
 
 def missing_from_state(record: OperationRecord | None, state: PulledState) -> tuple[ObjectRef, ...]:
     """
-    The objects that the record knows and the provider state no longer holds, under no address: by
-    type and id, because another object may have taken the address. One without an id is known by
-    its address alone.
+    Return the objects that the record knows and the provider state no longer holds, under no
+    address: by type and id, because another object may have taken the address. One without an id is
+    known by its address alone.
     """
     if record is None or record.status in NOTHING_THERE:
         return ()
@@ -213,8 +213,8 @@ def missing_from_state(record: OperationRecord | None, state: PulledState) -> tu
 
 def with_vanished(doubts: Sequence[Doubt], vanished: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
     """
-    The doubts with one about each object that has left the provider state. It takes the place of
-    one about an update or delete: no refresh answers that any more.
+    Return the doubts with one about each object that has left the provider state. It takes the
+    place of one about an update or delete: no refresh answers that any more.
     """
     keys = {(d.address, d.id) for d in doubts if d.action not in ("update", "delete")}
     fresh = vanished_doubts(ref for ref in vanished if (ref.address, ref.id) not in keys)
@@ -229,7 +229,8 @@ def with_vanished(doubts: Sequence[Doubt], vanished: Iterable[ObjectRef]) -> tup
 
 def vanished_doubts(vanished: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
     """
-    The doubts about objects that left the provider state without a destroy: they may still exist.
+    Return the doubts about objects that left the provider state without a destroy: they may still
+    exist.
     """
     return tuple(
         Doubt(
@@ -257,8 +258,8 @@ class LostObjects(Struct, frozen=True):
 
 def lost_objects(record: OperationRecord, state: PulledState) -> LostObjects:
     """
-    The objects of the record's inventory, and those in doubt whose create returned an id, that the
-    provider state does not hold under any address.
+    Return the objects of the record's inventory, and those in doubt whose create returned an id,
+    that the provider state does not hold under any address.
     """
     lost = dict.fromkeys((*missing_from_state(record, state), *_created(record, state)))
     importable: dict[str, ObjectRef] = {}
@@ -280,8 +281,8 @@ def lost_objects(record: OperationRecord, state: PulledState) -> LostObjects:
 
 def _created(record: OperationRecord, state: PulledState) -> list[ObjectRef]:
     """
-    The objects that creates in doubt made: a create returned an id, and the inventory does not hold
-    the object.
+    Return the objects that creates in doubt made: a create returned an id, and the inventory does
+    not hold the object.
     """
     recorded = {(ref.address, ref.id) for ref in record.resources.inventory}
     in_state = {(item.type, item.id) for item in state.objects}

@@ -56,7 +56,7 @@ class HookOutcome(Struct, frozen=True):
 
 def hook_description(action: Hook) -> str:
     """
-    A hook as the blueprint writes it, without values.
+    Return a hook as the blueprint writes it, without values.
     """
     if isinstance(action, CommandHook):
         return " ".join(map(scalar_text, action.argv.raw))
@@ -65,14 +65,14 @@ def hook_description(action: Hook) -> str:
 
 def last_hook_result(record: OperationRecord, kind: HookKind) -> HookResult | None:
     """
-    The result of the hook's last run since the last apply.
+    Return the result of the hook's last run since the last apply.
     """
     return record.compensation if kind == "compensate" else record.before_destroy
 
 
 def active_hook(marker: OperationRecord) -> HookKind:
     """
-    The hook that is under way by this marker.
+    Return the hook that is under way by this marker.
     """
     match marker.active_command:
         case "compensate" | "before_destroy" as kind:
@@ -85,7 +85,7 @@ def hook_skipped(
     record: OperationRecord, by: str, run_id: str, stamp: EntryStamp, reason: str
 ) -> HookResult:
     """
-    The result of a hook that a destroy leaves out, for ``reason``.
+    Return the result of a hook that a destroy leaves out, for ``reason``.
     """
     on = tuple(ref.address for ref in record.resources.inventory)
     return HookResult(verdict="skipped", by=by, run_id=run_id, at=stamp.at, reason=reason, on=on)
@@ -124,7 +124,7 @@ def command_outcome(
 
 def hook_fault(kind: HookKind, summary: str, *, code: str = "") -> Fault:
     """
-    The fault of a step whose hook did not end well.
+    Return the fault of a step whose hook did not end well.
     """
     return Fault(code=code or _FAILED[kind], phase=_PHASE[kind], summary=summary, hook=kind)
 
@@ -148,8 +148,8 @@ def module_outcome(kind: HookKind, root: OperationRecord, fault: Fault | None) -
 
 def completed_before_destroy(record: OperationRecord) -> HookResult | None:
     """
-    The result of a before_destroy hook that is not to be repeated: since it ran a destroy has
-    deleted, or may have deleted, some of the objects it ran for.
+    Return the result of a before_destroy hook that is not to be repeated: since it ran a destroy
+    has deleted, or may have deleted, some of the objects it ran for.
     """
     last = record.before_destroy
     if last is None or last.verdict not in ("done", "skipped"):
@@ -161,7 +161,7 @@ def completed_before_destroy(record: OperationRecord) -> HookResult | None:
 
 def is_compensated(record: OperationRecord | None) -> bool:
     """
-    Whether the last apply has been compensated since.
+    Return whether the last apply has been compensated since.
     """
     last = record.compensation if record is not None else None
     return last is not None and last.verdict == "done"
@@ -169,21 +169,21 @@ def is_compensated(record: OperationRecord | None) -> bool:
 
 def is_compensation_unknown(record: OperationRecord) -> bool:
     """
-    Whether the end of the compensation is unknown: it takes a reason to repeat it.
+    Return whether the end of the compensation is unknown: it takes a reason to repeat it.
     """
     return record.compensation is not None and record.compensation.verdict == "unknown"
 
 
 def is_before_destroy_unknown(record: OperationRecord) -> bool:
     """
-    Whether the end of the before_destroy hook is unknown: it takes a reason to repeat it.
+    Return whether the end of the before_destroy hook is unknown: it takes a reason to repeat it.
     """
     return record.before_destroy is not None and record.before_destroy.verdict == "unknown"
 
 
 def has_completed_work(record: OperationRecord) -> bool:
     """
-    Whether there is completed work to compensate.
+    Return whether there is completed work to compensate.
     """
     return record.status is not Status.ERROR or bool(
         record.resources.inventory or record.outputs or record.sensitive_outputs

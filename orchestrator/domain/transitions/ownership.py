@@ -26,8 +26,8 @@ def unproven_imports(
     marker: OperationRecord, before: OperationRecord | None, state: PulledState | None
 ) -> tuple[AdoptedObject, ...]:
     """
-    The objects that the mutation of ``marker`` imported and that nothing proves to be ours: neither
-    a doubt about that very object nor the inventory from before.
+    Return the objects that the mutation of ``marker`` imported and that nothing proves to be ours:
+    neither a doubt about that very object nor the inventory from before.
     """
     if state is None:
         return ()
@@ -67,8 +67,8 @@ def in_another_place(
     at: datetime,
 ) -> tuple[AdoptedObject, ...]:
     """
-    The objects that have taken, in a state that moved without us, the addresses of those
-    in ``vanished``: nothing proves that they are ours, unless they are recorded already.
+    Return the objects that have taken, in a state that moved without us, the addresses of those in
+    ``vanished``: nothing proves that they are ours, unless they are recorded already.
     """
     recorded = {(ref.address, ref.id) for ref in before.resources.inventory}
     creates = {doubt.address for doubt in before.resources.in_doubt if doubt.action == "create"}
@@ -93,14 +93,14 @@ def in_another_place(
 
 def imported_addresses(marker: OperationRecord) -> tuple[str, ...]:
     """
-    The addresses at which the mutation of ``marker`` takes objects into the provider state.
+    Return the addresses at which the mutation of ``marker`` takes objects into the provider state.
     """
     return tuple(item.address for item in marker.resources.planned if item.imports)
 
 
 def type_of(address: str) -> str:
     """
-    The resource type in an address.
+    Return the resource type in an address.
 
     >>> type_of('module.a["x.y"].aws_instance.this["k.z"]')
     'aws_instance'
@@ -111,8 +111,8 @@ def type_of(address: str) -> str:
 
 def _arrived(marker: OperationRecord, state: PulledState) -> tuple[str, ...]:
     """
-    The addresses at which an engine command that a person gave has put objects into the provider
-    state.
+    Return the addresses at which an engine command that a person gave has put objects into the
+    provider state.
     """
     if marker.active_command != "exec":
         return ()
@@ -142,7 +142,7 @@ _REMOVING = frozenset({"delete", "replace", "update"})
 
 def forgotten_refs(marker: OperationRecord) -> tuple[ObjectRef, ...]:
     """
-    The objects of a marker that its plan forgets: they leave provider state and live on.
+    Return the objects of a marker that its plan forgets: they leave provider state and live on.
     """
     names = {item.name for item in marker.resources.planned if item.action == "forget"}
     return tuple(ref for ref in marker.resources.inventory if ref.name in names)
@@ -152,8 +152,9 @@ def released_objects(
     marker: OperationRecord, state: PulledState | None, resources: Resources, at: datetime
 ) -> tuple[ReleasedObject, ...]:
     """
-    The objects that the mutation of ``marker`` released: its inventory without what ``state`` still
-    holds, without what it or an earlier delete removed, and without what is in doubt.
+    Return the objects that the mutation of ``marker`` released: its inventory without what
+    ``state`` still holds, without what it or an earlier delete removed, and without what is in
+    doubt.
     """
     if state is None:
         return ()
@@ -184,7 +185,7 @@ def released_object(
     ref: ObjectRef, how: ReleaseReason, marker: OperationRecord, at: datetime
 ) -> ReleasedObject:
     """
-    The part of an object that is kept when the run of ``marker`` lets it go.
+    Return the part of an object that is kept when the run of ``marker`` lets it go.
     """
     return ReleasedObject(
         address=ref.address,
@@ -199,7 +200,7 @@ def released_object(
 
 def with_released(resources: Resources, earlier: Resources) -> Resources:
     """
-    The resources of the next entry with all objects that were released before.
+    Return the resources of the next entry with all objects that were released before.
     """
     keys = {(item.type, item.id, item.address) for item in resources.released}
     others = tuple(

@@ -57,11 +57,11 @@ def reconciled(
     run_id: str = "",
 ) -> OperationRecord:
     """
-    The entry that a reconcile writes.
+    Return the entry that a reconcile writes.
 
     ``settled`` are the doubts that it answered. Objects that have left the provider state since
     become doubts. ``verification`` is the result of the checks where a plan with the recorded
-    inputs was empty; None where it was not. ``findings`` is what the provider answers the run
+    inputs was empty; None if it was not. ``findings`` is what the provider answers the run
     ``run_id`` about objects that an earlier destroy removed. No provider state waits to be saved
     any more.
     """
@@ -118,8 +118,8 @@ def not_taken_back(
     before: OperationRecord, obstacles: Mapping[ObjectRef, str], stamp: EntryStamp
 ) -> OperationRecord:
     """
-    The entry with the reasons for which no import brings back objects that left the provider state;
-    they stay in doubt.
+    Return the entry with the reasons for which no import brings back objects that left the provider
+    state; they stay in doubt.
     """
     doubts = {(doubt.address, doubt.id): doubt for doubt in before.resources.in_doubt}
     old_keys = set(doubts)
@@ -140,8 +140,8 @@ def not_taken_back(
 
 def objects_of_last_life(entries: Sequence[OperationRecord]) -> tuple[ObjectRef, ...]:
     """
-    The objects that a destroyed target had since it was last created; ``entries`` come newest
-    first.
+    Return the objects that a destroyed target had since it was last created; ``entries`` come
+    newest first.
 
     Of several objects at one address the newest: a destroy removed that one.
     """
@@ -162,7 +162,7 @@ def found_again(
     before: OperationRecord, objects: Mapping[ObjectRef, Readback], stamp: EntryStamp
 ) -> OperationRecord:
     """
-    The entry of a target that is recorded as gone although the provider has these objects:
+    Return the entry of a target that is recorded as gone although the provider has these objects:
     ``error``, with each of them in doubt.
     """
     doubts = tuple(
@@ -193,8 +193,8 @@ def confirmed_by_provider(
     before: OperationRecord, objects: Iterable[ObjectRef], stamp: EntryStamp
 ) -> OperationRecord | None:
     """
-    The entry of a target that is recorded as gone, and of whose ``objects`` the provider has none;
-    None where it had confirmed that before.
+    Return the entry of a target that is recorded as gone, and of whose ``objects`` the provider has
+    none; None if it had confirmed that before.
     """
     if before.absence is not None and before.absence.method == "provider":
         return None
@@ -205,7 +205,8 @@ def confirmed_by_provider(
 
 def _made_nothing(record: OperationRecord) -> bool:
     """
-    Whether an apply failed before it made anything: then there is nothing that could be gone.
+    Return whether an apply failed before it made anything: then there is nothing that could be
+    gone.
     """
     resources = record.resources
     return record.failed_command == "apply" and not (resources.inventory or resources.in_doubt)
@@ -213,7 +214,7 @@ def _made_nothing(record: OperationRecord) -> bool:
 
 def _doubted(record: OperationRecord, stamp: EntryStamp) -> OperationRecord:
     """
-    The entry of a record whose objects turned out to be in doubt.
+    Return the entry of a record whose objects turned out to be in doubt.
     """
     code, reason = unconfirmed_reason(record.resources)
     fault = Fault(code=code, phase="readback", summary=reason)
@@ -222,8 +223,8 @@ def _doubted(record: OperationRecord, stamp: EntryStamp) -> OperationRecord:
 
 def _without_saved_file(record: OperationRecord) -> OperationRecord:
     """
-    The record with its error about a provider state saved to a file replaced: the file has been
-    pushed or put aside.
+    Return the record with its error about a provider state saved to a file replaced: the file has
+    been pushed or put aside.
     """
     if record.error is None or record.error.code != "errored_state":
         return record
@@ -270,7 +271,7 @@ def _with_findings(
     before: OperationRecord, findings: Sequence[AbsenceFinding], stamp: EntryStamp, *, run_id: str
 ) -> OperationRecord:
     """
-    The record with what the provider says now of objects that an earlier destroy removed.
+    Return the record with what the provider says now of objects that an earlier destroy removed.
     """
     if not findings:
         return before
@@ -291,7 +292,7 @@ def _with_findings(
 
 def deleted_before(record: OperationRecord | None) -> bool:
     """
-    Whether a failed destroy of ours had deleted any objects.
+    Return whether a failed destroy of ours had deleted any objects.
     """
     return (
         record is not None and record.failed_command == "destroy" and bool(record.resources.deleted)
@@ -317,7 +318,7 @@ def unconfirmed_reason(
 
 def unconfirmed_text(doubts: Sequence[Doubt]) -> str:
     """
-    The objects that are not confirmed gone, each with its own reason.
+    Return the objects that are not confirmed gone, each with its own reason.
     """
     by_reason: dict[str, list[str]] = {}
     for doubt in doubts:
@@ -330,8 +331,8 @@ def confirmed(
     method: str, record: OperationRecord, at: datetime, *, earlier: Absence | None = None
 ) -> Absence:
     """
-    The absence of everything that ``record`` knew of, and of what was known ``earlier`` to be gone;
-    where that is all, it was established by the earlier method.
+    Return the absence of everything that ``record`` knew of, and of what was known ``earlier`` to
+    be gone; where that is all, it was established by the earlier method.
     """
     by_key = (
         {(c.address, c.id): c for c in earlier.checked if c.state in FINISHED} if earlier else {}

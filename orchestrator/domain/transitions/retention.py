@@ -15,7 +15,7 @@ from orchestrator.domain.record.states import Status
 
 def is_date(text: str) -> bool:
     """
-    Whether ``text`` is a date such as 2027-06-30.
+    Return whether ``text`` is a date such as 2027-06-30.
     """
     try:
         datetime.date.fromisoformat(text)
@@ -26,7 +26,7 @@ def is_date(text: str) -> bool:
 
 def is_overdue(retained: Retention | None, today: datetime.date) -> bool:
     """
-    Whether the day of the review has passed; a date that cannot be read has.
+    Return whether the day of the review has passed; a date that cannot be read has.
     """
     if retained is None:
         return False
@@ -35,7 +35,7 @@ def is_overdue(retained: Retention | None, today: datetime.date) -> bool:
 
 def retention(declared: Retain | None, record: OperationRecord | None) -> Retention | None:
     """
-    Why a step is kept: as it is recorded, else as the blueprint declares it; None where it is not.
+    Why a step is kept: as it is recorded, else as the blueprint declares it; None if it is not.
     """
     if record is not None and record.status is Status.RETAINED and record.retained is not None:
         return record.retained
@@ -46,6 +46,6 @@ def retention(declared: Retain | None, record: OperationRecord | None) -> Retent
 
 def same_words(one: Retention, other: Retention) -> bool:
     """
-    Whether both say the same, whoever said it.
+    Return whether both say the same, whoever said it.
     """
     return (one.reason, one.owner, one.review_by) == (other.reason, other.owner, other.review_by)

@@ -38,7 +38,7 @@ def surgery_ended(
     stamp: EntryStamp,
 ) -> OperationRecord:
     """
-    The entry that ends the surgery of ``marker``, which was written over ``before``.
+    Return the entry that ends the surgery of ``marker``, which was written over ``before``.
 
     Where nothing was there before and the provider state now holds objects it is ``error`` with the
     code ``unapplied``; where that state cannot be read, ``error`` with the surgery as what failed.
@@ -86,9 +86,9 @@ def _provider_state_now(
     marker: OperationRecord, before: OperationRecord, state: PulledState, stamp: EntryStamp
 ) -> EntryChanges:
     """
-    The changes that put the provider state as it is now into the record. An object that surgery
-    took out of it lives on: it stays in the inventory, in doubt, until a person says what became of
-    it.
+    Return the changes that put the provider state as it is now into the record. An object that
+    surgery took out of it lives on: it stays in the inventory, in doubt, until a person says what
+    became of it.
     """
     adopted = unproven_imports(marker, before, state)
     imported = imported_addresses(marker)
@@ -129,7 +129,7 @@ def _provider_state_now(
 
 def _beside(doubt: Doubt, state: PulledState, imported: Collection[str]) -> Doubt:
     """
-    A doubt that stays beside what a person imported at its address.
+    Return a doubt that stays beside what a person imported at its address.
     """
     if doubt.address not in imported or doubt.address not in state.ids:
         return doubt
@@ -141,7 +141,7 @@ def _with_updates(
     resources: Resources, marker: OperationRecord, evidence: MutationEvidence, stamp: EntryStamp
 ) -> Resources:
     """
-    The resources with the doubts about updates that a plan made beside its imports.
+    Return the resources with the doubts about updates that a plan made beside its imports.
     """
     ended_well = evidence.exit_code == 0
     planned, before = marker.resources.planned, marker.resources.inventory
@@ -157,8 +157,9 @@ def _with_updates(
 
 def same_content(one: PulledState, other: PulledState) -> bool:
     """
-    Whether two provider states hold the same objects, attributes and outputs. A push may count the
-    serial up, and where nothing was ever written a remote backend makes a lineage of its own.
+    Return whether two provider states hold the same objects, attributes and outputs. A push may
+    count the serial up, and where nothing was ever written a remote backend makes a lineage of its
+    own.
     """
     try:
         documents = [json.loads(state.raw) for state in (one, other)]
@@ -172,7 +173,7 @@ def same_content(one: PulledState, other: PulledState) -> bool:
 
 def managing_address(state: PulledState, address: str, object_id: str) -> str | None:
     """
-    The other address, if any, at which the state manages the object with this id.
+    Return the other address, if any, at which the state manages the object with this id.
 
     Of the type of ``address``: an id says nothing across types.
     """
@@ -189,8 +190,8 @@ def _wrong_object(
     marker: OperationRecord, before: OperationRecord | None, state: PulledState
 ) -> Fault | None:
     """
-    The fault of an import that took in another object than the one in doubt, or one that another
-    address manages already.
+    Return the fault of an import that took in another object than the one in doubt, or one that
+    another address manages already.
     """
     doubts = {doubt.address: doubt for doubt in before.resources.in_doubt} if before else {}
     for address in imported_addresses(marker):
@@ -211,7 +212,7 @@ def _wrong_object(
 
 def _state_changed(marker: OperationRecord, state: PulledState) -> bool:
     """
-    Whether the provider state differs from that of when the marker was written.
+    Return whether the provider state differs from that of when the marker was written.
     """
     bound = marker.provider_state
     recorded = (bound.lineage, bound.serial) if bound else (None, None)
@@ -225,8 +226,8 @@ def _settled_by_surgery(
     adopted: Iterable[AdoptedObject],
 ) -> Iterable[SettledDoubt]:
     """
-    The doubts that the surgery answered. What a person imported at an address in doubt is adopted
-    where it is proven to be the object in doubt; beside any other the doubt stays.
+    Return the doubts that the surgery answered. What a person imported at an address in doubt is
+    adopted where it is proven to be the object in doubt; beside any other the doubt stays.
     """
     unproven = {item.address for item in adopted}
     ids = {

@@ -74,8 +74,9 @@ def next_entry(
     content: OperationRecord | None = None,
 ) -> OperationRecord:
     """
-    The entry after ``previous``: its header, and ``changes`` over ``facts`` over ``content``, the
-    record whose other fields it keeps (``previous`` unless given). Unknown fields are kept.
+    Return the entry after ``previous``: its header, and ``changes`` over ``facts`` over
+    ``content``, the record whose other fields it keeps (``previous`` unless given). Unknown fields
+    are kept.
 
     ``restores`` is what a REVERT goes back to.
     """
@@ -118,9 +119,9 @@ def mark(
     warnings: Sequence[Diagnostic] = (),
 ) -> OperationRecord:
     """
-    The marker (law: intent first): ``command`` is about to carry out ``planned`` on the objects in
-    ``state``. ``doubts`` stay open, ``settled`` were answered on the way; ``warnings`` are those of
-    the plan.
+    Return the marker (law: intent first): ``command`` is about to carry out ``planned`` on the
+    objects in ``state``. ``doubts`` stay open, ``settled`` were answered on the way; ``warnings``
+    are those of the plan.
     """
     changes: EntryChanges = {
         **NO_FAULT,
@@ -143,8 +144,8 @@ def mark_with_parent(
     before: OperationRecord, facts: EntryChanges, state: PulledState, stamp: EntryStamp
 ) -> OperationRecord:
     """
-    The marker for emptying the provider state of a target whose parent is confirmed gone (law:
-    children follow parents): the objects in ``state`` went with it.
+    Return the marker for emptying the provider state of a target whose parent is confirmed gone
+    (law: children follow parents): the objects in ``state`` went with it.
     """
     marker = mark(
         before,
@@ -203,9 +204,9 @@ def restored(
     evidence: EntryChanges | None = None,
 ) -> OperationRecord:
     """
-    The record from before the marker, with the attempt beside it that changed no object: one that
-    touched nothing, or surgery with what it did to the provider state as ``evidence``. A target
-    without a record is ``absent``: its provider state was empty before the marker.
+    Return the record from before the marker, with the attempt beside it that changed no object: one
+    that touched nothing, or surgery with what it did to the provider state as ``evidence``. A
+    target without a record is ``absent``: its provider state was empty before the marker.
     """
     if before is not None:
         changes: EntryChanges = {**(evidence or {}), "last_attempt": attempt}
@@ -228,8 +229,8 @@ def gone(
     destroyed: bool,
 ) -> OperationRecord:
     """
-    The entry of a target whose absence is confirmed: ``destroyed`` where a destroy of ours did it,
-    else ``absent``.
+    Return the entry of a target whose absence is confirmed: ``destroyed`` where a destroy of ours
+    did it, else ``absent``.
     """
     trigger = Trigger.GONE if destroyed else Trigger.MISSING
     return next_entry(previous, stamp, trigger, {**evidence, **_CLEARED, "absence": absence})
@@ -237,8 +238,8 @@ def gone(
 
 def never_applied(facts: EntryChanges, stamp: EntryStamp) -> OperationRecord:
     """
-    The first entry of a target that was never applied and whose provider state is empty: neither
-    inputs nor a module were used.
+    Return the first entry of a target that was never applied and whose provider state is empty:
+    neither inputs nor a module were used.
     """
     changes: EntryChanges = {
         "absence": Absence(verdict="confirmed", method="never_applied", at=stamp.at),
@@ -295,8 +296,8 @@ def adopted_unapplied(
     reason: str,
 ) -> OperationRecord:
     """
-    The first entry of objects that somebody else made and an apply would change, which a person
-    accepts for ``reason``: ``error`` with the code ``unapplied``, until that apply.
+    Return the first entry of objects that somebody else made and an apply would change, which a
+    person accepts for ``reason``: ``error`` with the code ``unapplied``, until that apply.
     """
     resources = Resources(inventory=inventory(state), tainted=tainted(state))
     named = ", ".join(f"{item.action} {item.address}" for item in changes) or "outputs"
@@ -315,7 +316,7 @@ def _engine_of(
     before: OperationRecord | None, facts: EntryChanges, state: PulledState
 ) -> EngineRef | None:
     """
-    The engine that last wrote a provider state which this run has not written.
+    Return the engine that last wrote a provider state which this run has not written.
     """
     return last_writer(state, facts.get("engine"), before.engine if before else None)
 
@@ -324,8 +325,8 @@ def checked(
     before: OperationRecord, verification: Verification, stamp: EntryStamp
 ) -> OperationRecord:
     """
-    The entry after checks that ran without a mutation: ``ok`` or ``error``; a retained target stays
-    retained.
+    Return the entry after checks that ran without a mutation: ``ok`` or ``error``; a retained
+    target stays retained.
     """
     changes: EntryChanges = {"verification": verification}
     if before.status is Status.RETAINED:
@@ -338,7 +339,7 @@ def checked(
 
 def observed(before: OperationRecord, evidence: EntryChanges, stamp: EntryStamp) -> OperationRecord:
     """
-    The entry with evidence that settles nothing.
+    Return the entry with evidence that settles nothing.
     """
     return next_entry(before, stamp, Trigger.OBSERVE, evidence)
 
@@ -347,7 +348,8 @@ def unconfirmed(
     before: OperationRecord, fault: Fault, stamp: EntryStamp, *, command: Command
 ) -> OperationRecord:
     """
-    The entry of a target whose objects turned out to be in doubt without a mutation: ``error``.
+    Return the entry of a target whose objects turned out to be in doubt without a mutation:
+    ``error``.
     """
     return next_entry(before, stamp, Trigger.UNCONFIRMED, with_fault(command, fault))
 
@@ -361,8 +363,8 @@ def retained(
     declared: bool = False,
 ) -> OperationRecord:
     """
-    The entry of a target that a person retains, or that the blueprint has ``declared`` retained.
-    Retaining it again changes the reason, not the status to go back to.
+    Return the entry of a target that a person retains, or that the blueprint has ``declared``
+    retained. Retaining it again changes the reason, not the status to go back to.
     """
     was = before.retained.was if before.retained else before.status
     changes: EntryChanges = {
@@ -374,7 +376,7 @@ def retained(
 
 def released(before: OperationRecord, stamp: EntryStamp, *, run_id: str) -> OperationRecord:
     """
-    The entry of a target that is no longer retained.
+    Return the entry of a target that is no longer retained.
     """
     changes: EntryChanges = {"retained": None, "retained_as_declared": False}
     return next_entry(before, stamp, Trigger.RELEASE, {**changes, **in_run(run_id)})

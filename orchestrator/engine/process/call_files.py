@@ -53,7 +53,7 @@ _CRASH_SIGNALS = frozenset(
 
 class AnswerFile(Struct, frozen=True):
     """
-    The answer file. ``started`` is False where the program could not be started at all.
+    The answer file. ``started`` is False if the program could not be started at all.
     """
 
     exit_code: int | None
@@ -134,7 +134,7 @@ class CallFiles(Struct, frozen=True):
 
     def open_log(self) -> int:
         """
-        A descriptor of the masked log, empty, 0600.
+        Return a descriptor of the masked log, empty, 0600.
         """
         self.evidence.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -159,7 +159,7 @@ class CallFiles(Struct, frozen=True):
 
     def write_identity(self, text: str) -> bool:
         """
-        Write the identity file of a call that mutates nothing; False where there is one.
+        Write the identity file of a call that mutates nothing; False if there is one.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
@@ -172,14 +172,14 @@ class CallFiles(Struct, frozen=True):
 
     def fence(self) -> bool:
         """
-        Make the call impossible, durably; False where it has begun, or was fenced before.
+        Make the call impossible, durably; False if it has begun, or was fenced before.
         """
         self.evidence.mkdir(mode=0o700, parents=True, exist_ok=True)
         return create_exclusively(str(self.identity), f'{{"fenced_by": {os.getpid()}}}\n')
 
     def read_identity(self) -> IdentityFile | FencedCall | None:
         """
-        What the identity file says; None where there is none, ValueError where it is damaged.
+        What the identity file says; None if there is none, ValueError if it is damaged.
         """
         try:
             data = json.loads(read_regular(self.identity))
@@ -210,8 +210,8 @@ class CallFiles(Struct, frozen=True):
 
     def read_answer(self) -> AnswerFile | None:
         """
-        What the answer file says; None where there is none. It is written by rename, whole: one
-        that is damaged tells nothing of how the engine ended.
+        What the answer file says; None if there is none. It is written by rename, whole: one that
+        is damaged tells nothing of how the engine ended.
         """
         try:
             data = json.loads(read_regular(self.answer))
@@ -222,7 +222,7 @@ class CallFiles(Struct, frozen=True):
 
 def identity_seed(processes: Processes, verb: str) -> str:
     """
-    The flat JSON object that the wrapper completes with its own process and the engine's.
+    Return the flat JSON object that the wrapper completes with its own process and the engine's.
     """
     me = processes.me()
     return json.dumps({"verb": verb} | {key: getattr(me, key) for key in _SHARED})

@@ -83,8 +83,9 @@ class Child:
         text: Path | None = None,
     ) -> Child:
         """
-        Start the wrapper; OSError where that is not possible. ``umask`` is one of the wrapper's.
-        An engine that writes its events itself prints into ``text``, and waits for an `answer`.
+        Start the wrapper; raises OSError if that is not possible. ``umask`` is one of the
+        wrapper's. An engine that writes its events itself prints into ``text``, and waits for an
+        `answer`.
         """
         lifeline, end = os.pipe()
         try:
@@ -237,7 +238,7 @@ class ReadingChild:
     @staticmethod
     def possible() -> bool:
         """
-        Whether this system lets us wait for a process without reaping it.
+        Return whether this system lets us wait for a process without reaping it.
         """
         if sys.platform != "linux":
             return False
@@ -258,8 +259,8 @@ class ReadingChild:
         environment: Mapping[str, str],
     ) -> ReadingChild:
         """
-        Start the engine; OSError where that is not possible. A call that was made before is ended
-        at once, and its identity file stays that of the other.
+        Start the engine; raises OSError if that is not possible. A call that was made before is
+        ended at once, and its identity file stays that of the other.
         """
         assert sys.platform == "linux"
         process = _start(files, program, directory, environment, umask=0o077)
@@ -335,8 +336,8 @@ def _start(
     text: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """
-    A process in a session of its own, with its output in the files of the call; with ``text``, in
-    that one, and with a pipe for answers.
+    Return a process in a session of its own, with its output in the files of the call; with
+    ``text``, in that one, and with a pipe for answers.
     """
     outputs = files.open_output(text)
     try:
@@ -414,7 +415,7 @@ class ShutdownLadder:
 
     def engine_abandoned(self) -> bool:
         """
-        Whether SIGKILL was long ago: a process in uninterruptible sleep does not die.
+        Return whether SIGKILL was long ago: a process in uninterruptible sleep does not die.
         """
         return self._killed_at is not None and time.monotonic() - self._killed_at > _AFTER_KILL
 
@@ -450,7 +451,7 @@ class Question:
 
     def is_due(self) -> bool:
         """
-        Whether it is asked, or nobody will ask any more. All of the plan is written by then.
+        Return whether it is asked, or nobody will ask any more. All of the plan is written by then.
         """
         if self._planned_at is not None and time.monotonic() - self._planned_at > _PATIENCE:
             self.child.answer("no")

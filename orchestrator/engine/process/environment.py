@@ -27,10 +27,10 @@ def child_environment(
     environ: Mapping[str, str], *, allow: Collection[str] = (), gogc: int | None = None
 ) -> tuple[dict[str, str], list[str]]:
     """
-    The environment for engine processes, and notes for the user on what was left out.
+    Return the environment for engine processes, and notes for the user on what was left out.
 
-    ``gogc`` is what GOGC is where the caller's environment has none: providers inherit it. Refused
-    for ``TF_WORKSPACE`` and ``TF_CLI_ARGS*`` unless ``allow`` names the variable.
+    ``gogc`` is what GOGC is where the caller's environment has none: providers inherit it. Raises
+    Refused for ``TF_WORKSPACE`` and ``TF_CLI_ARGS*`` unless ``allow`` names the variable.
     """
     refused = [name for name in sorted(environ) if _is_refused(name, environ[name], allow)]
     if refused:
@@ -76,7 +76,7 @@ def child_environment(
 
 def cli_configuration(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
     """
-    The files of the CLI configuration that engines read, with their text.
+    Return the files of the CLI configuration that engines read, with their text.
     """
     named, home = environ.get("TF_CLI_CONFIG_FILE"), Path(environ.get("HOME", "/"))
     files = []
@@ -150,8 +150,9 @@ class PluginCache:
     @contextlib.contextmanager
     def filling(self, work_dir: Path) -> Iterator[Mapping[str, str]]:
         """
-        The environment for an ``init`` in a working directory. It finds the cached packages that
-        its lock file names; at the end what it installed is in the cache, and linked from there.
+        Yield the environment for an ``init`` in a working directory. It finds the cached packages
+        that its lock file names; at the end what it installed is in the cache, and linked from
+        there.
 
         Nothing is shared where the cache cannot be written.
         """
@@ -214,7 +215,8 @@ class PluginCache:
 
 def plugin_cache(environment: Mapping[str, str], default: Path) -> PluginCache:
     """
-    The cache that the user sets, by environment or CLI configuration, else one in ``default``.
+    Return the cache that the user sets, by environment or CLI configuration, else one in
+    ``default``.
     """
     chosen = environment.get(_VARIABLE) or _configured(environment)
     return PluginCache(Path(chosen) if chosen else default)

@@ -36,13 +36,13 @@ class SystemProcesses:
 
     def me(self) -> ProcessIdentity:
         """
-        The identity of this process.
+        Return the identity of this process.
         """
         return self.identify(os.getpid(), _started(os.getpid()))
 
     def identify(self, pid: int, started: int) -> ProcessIdentity:
         """
-        The identity of a process on this machine, in our pid namespace.
+        Return the identity of a process on this machine, in our pid namespace.
         """
         return ProcessIdentity(
             host=self._host,
@@ -134,7 +134,7 @@ def _exists(pid: int) -> bool:
 
 def _started(pid: int) -> int:
     """
-    When the process began, in ticks to compare; _ZOMBIE if it has ended, 0 where nobody tells.
+    When the process began, in ticks to compare; _ZOMBIE if it has ended, 0 if nobody tells.
     """
     if sys.platform == "linux":
         return _ZOMBIE if is_zombie(pid) else start_ticks(pid)

@@ -60,7 +60,7 @@ class Transcript:
 
     def more(self) -> list[Message]:
         """
-        The messages of the whole lines that came since the last time.
+        Return the messages of the whole lines that came since the last time.
         """
         if self.verb in ("pull", "show"):
             return []
@@ -73,8 +73,8 @@ class Transcript:
 
     def end(self, ending: AnswerFile | None) -> list[Message]:
         """
-        The last messages, once nothing more is written: an unfinished line and what stderr says.
-        ``ending`` is how the engine ended, as far as that is known.
+        Return the last messages, once nothing more is written: an unfinished line and what stderr
+        says. ``ending`` is how the engine ended, as far as that is known.
         """
         parsed: list[ParsedLine] = []
         if self._rest:
@@ -126,8 +126,8 @@ class Transcript:
 
     def _is_whole(self, ending: AnswerFile) -> bool:
         """
-        Whether the events are all there, to the end of a line. An engine ended by a signal before
-        its first word, which comes before anything else it does, has done nothing.
+        Return whether the events are all there, to the end of a line. An engine ended by a signal
+        before its first word, which comes before anything else it does, has done nothing.
         """
         if ending.signal is not None:
             return self.verb in ("plan", "apply") and self._size == 0
@@ -135,7 +135,7 @@ class Transcript:
 
     def _kept_log(self) -> Path | None:
         """
-        The file that keeps all that a crashed engine said; None where it could not be written.
+        Return the file that keeps all that a crashed engine said; None if it could not be written.
         """
         if self._crash_log is None:
             return self._log_file
@@ -161,8 +161,8 @@ class Transcript:
 
     def _located(self, message: Message) -> Message:
         """
-        The message with the place that it names told under the path of the module; what the engine
-        or this tool put beside its files has none there.
+        Return the message with the place that it names told under the path of the module; what the
+        engine or this tool put beside its files has none there.
         """
         if not isinstance(message, DiagnosticMessage) or not message.diagnostic.at:
             return message
@@ -193,7 +193,7 @@ def _read_from(path: Path, offset: int) -> bytes:
 
 def read_again(files: CallFiles, verb_name: str, spec: CallSpec, *, log: int | None) -> CallResult:
     """
-    The result of a call that is over, from its files.
+    Return the result of a call that is over, from its files.
     """
     ending = files.read_answer()
     with Transcript(files, verb_name, spec, log=log) as transcript:

@@ -46,7 +46,7 @@ _COOKIE = b"TF_PLUGIN_MAGIC_COOKIE="
 
 def start_ticks(pid: int) -> int:
     """
-    When the process began, in kernel clock ticks since boot; 0 where the system does not tell.
+    When the process began, in kernel clock ticks since boot; 0 if the system does not tell.
     """
     fields = _stat(pid)
     return int(fields[19]) if len(fields) > 19 else 0
@@ -54,14 +54,14 @@ def start_ticks(pid: int) -> int:
 
 def is_zombie(pid: int) -> bool:
     """
-    Whether the process has ended and only waits for its parent; False where nobody tells.
+    Return whether the process has ended and only waits for its parent; False if nobody tells.
     """
     return _stat(pid)[:1] == [b"Z"]
 
 
 def create_exclusively(path: str, text: str) -> bool:
     """
-    Create the file durably with all of its text; False where it exists, which is left alone.
+    Create the file durably with all of its text; False if it exists, which is left alone.
     """
     draft = f"{path}.{os.getpid()}.tmp"
     try:
@@ -77,7 +77,7 @@ def create_exclusively(path: str, text: str) -> bool:
 
 def identity_text(seed: str, engine: int, wrapper: int) -> str:
     """
-    The content of an identity file: the seed (IDENTITY) with the two processes.
+    Return the content of an identity file: the seed (IDENTITY) with the two processes.
     """
     return (
         f'{seed[:-1]}, "pid": {engine}, "started": {start_ticks(engine)}, '
@@ -87,8 +87,8 @@ def identity_text(seed: str, engine: int, wrapper: int) -> str:
 
 def answer_text(code: int | None) -> str:
     """
-    The content of an answer file: the exit code, negative for the signal that ended the engine;
-    None where it could not be started.
+    Return the content of an answer file: the exit code, negative for the signal that ended the
+    engine; None if it could not be started.
     """
     began, ended = code is not None, code is not None and code >= 0
     return (
@@ -101,7 +101,8 @@ def answer_text(code: int | None) -> str:
 
 def providers_left(session: int) -> list[int]:
     """
-    The processes of a session that were started as provider plugins; empty without ``/proc``.
+    Return the processes of a session that were started as provider plugins; empty without
+    ``/proc``.
 
     Daemons that a provisioner left on purpose do not carry the plugins' cookie.
     """
@@ -110,7 +111,7 @@ def providers_left(session: int) -> list[int]:
 
 def session_members(session: int) -> list[int]:
     """
-    The living processes of a session; empty without ``/proc``.
+    Return the living processes of a session; empty without ``/proc``.
     """
     if not os.path.isdir("/proc/self"):
         return []
@@ -127,7 +128,8 @@ def session_members(session: int) -> list[int]:
 
 def _stat(pid: int) -> list[bytes]:
     """
-    The fields of the kernel's line on a process from its state on; the name before may hold spaces.
+    Return the fields of the kernel's line on a process from its state on; the name before may hold
+    spaces.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

@@ -54,9 +54,9 @@ def generate(
     shown: str,
 ) -> Generated:
     """
-    The files for a snapshot, with ``backend`` as the backend's configuration.
+    Return the files for a snapshot, with ``backend`` as the backend's configuration.
 
-    Providers that the module does not use are left out. Invalid where the module configures one
+    Providers that the module does not use are left out. Raises Invalid if the module configures one
     of them itself, where a source contradicts its own, or a backend setting is secret. ``shown``
     names the step in messages.
     """
@@ -95,8 +95,8 @@ def generate(
 
 def backend_text(settings: Mapping[str, Json]) -> str:
     """
-    A ``terraform`` block with the backend and the required providers that there are; nothing in a
-    value is interpreted.
+    Return a ``terraform`` block with the backend and the required providers that there are; nothing
+    in a value is interpreted.
 
     >>> print(backend_text({"backend": {"s3": {"key": "a${b}"}}}), end="")
     terraform {
@@ -128,7 +128,7 @@ def _settings(kind: str, config: Mapping[str, Json]) -> Iterator[str]:
 
 def _expression(value: Json) -> str:
     """
-    A value in the native syntax, which takes objects and lists as JSON has them.
+    Return a value in the native syntax, which takes objects and lists as JSON has them.
     """
     text = json.dumps(_Secrets().render(value), ensure_ascii=False)
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[0], match[0]), text)
@@ -140,7 +140,7 @@ def _text(content: Json) -> str:
 
 def _blocks(value: Json) -> list[Mapping[str, Json]]:
     """
-    A provider's configurations: one mapping, or a list of them with aliases.
+    Return a provider's configurations: one mapping, or a list of them with aliases.
     """
     return list(value) if isinstance(value, list | tuple) else [value or {}]
 
@@ -197,8 +197,8 @@ def _provider_problems(
 
 def _required(snapshot: Snapshot, providers: Mapping[str, Json]) -> dict[str, Json]:
     """
-    The required_providers entries that the module lacks: the source that the blueprint gives, or
-    that of the local module which uses the provider.
+    Return the required_providers entries that the module lacks: the source that the blueprint
+    gives, or that of the local module which uses the provider.
     """
     required: dict[str, Json] = {}
     for name, value in providers.items():
@@ -228,7 +228,7 @@ class _Secrets:
 
     def render(self, value: Json) -> Json:
         """
-        The value in Terraform's JSON syntax, without a secret and with nothing to interpret.
+        Return the value in Terraform's JSON syntax, without a secret and with nothing to interpret.
         """
         match value:
             case Secret(Mapping() as inner):

@@ -162,7 +162,7 @@ class Layout:
 
     def _refuse_strangers(self, marks: Mapping[str, Json]) -> None:
         """
-        Invalid where a file that is not of the module would be loaded by the engine: it would
+        Raise Invalid if a file that is not of the module would be loaded by the engine: it would
         change what is applied.
         """
         strangers = [
@@ -178,7 +178,7 @@ class Layout:
 
     def is_initialised(self) -> bool:
         """
-        Whether the last successful init was for what is wanted now, and is still there.
+        Return whether the last successful init was for what is wanted now, and is still there.
         """
         done = self.read_note("initialised")
         wanted = self.init_digest(self.read_note("wanted"))
@@ -199,8 +199,8 @@ class Layout:
 
     def init_digest(self, wanted: Json) -> str:
         """
-        The digest that tells one init from another: the wanted configuration, and the lock file as
-        it is.
+        Return the digest that tells one init from another: the wanted configuration, and the lock
+        file as it is.
         """
         try:
             lock = read_regular(self.directory / LOCK_FILE)
@@ -212,7 +212,7 @@ class Layout:
     def copy_init(self, other: Layout, backend: Mapping[str, Json]) -> None:
         """
         Take over what init did in another directory, with these settings of the backend in place of
-        its own. OSError or ValueError where that is not what is expected of an init.
+        its own. Raises OSError or ValueError if that is not what is expected of an init.
         """
         place, source = self.directory / ".terraform", other.directory / ".terraform"
         saved = json.loads(read_regular(source / "terraform.tfstate"))
@@ -231,7 +231,7 @@ class Layout:
 
     def _has_init(self) -> bool:
         """
-        Whether what init installed and noted is there.
+        Return whether what init installed and noted is there.
         """
         installed = self.directory / ".terraform"
         return (installed / "terraform.tfstate").is_file() and providers_are_there(installed)
@@ -297,7 +297,7 @@ class Layout:
 
     def read_note(self, name: str) -> Json:
         """
-        A note as it was written; None where there is none that can be read.
+        Return a note as it was written; None if there is none that can be read.
         """
         try:
             return json.loads(read_regular(self._notes / f"{name}.json"))
@@ -306,7 +306,7 @@ class Layout:
 
     def _mark(self, path: str) -> list[int] | None:
         """
-        The mark by which a changed file is noticed: its size, time in ns and mode.
+        Return the mark by which a changed file is noticed: its size, time in ns and mode.
         """
         try:
             info = os.lstat(self._top / path)
@@ -342,8 +342,8 @@ class Layout:
 
 def providers_are_there(installed: Path) -> bool:
     """
-    Whether the providers that init installed are still there: they are links into a plugin cache at
-    times.
+    Return whether the providers that init installed are still there: they are links into a plugin
+    cache at times.
     """
     return all(path.exists() for path in (installed / "providers").glob("*/*/*/*/*"))
 

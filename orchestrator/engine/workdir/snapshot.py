@@ -50,7 +50,7 @@ _EXCLUDED = re.compile("|".join(map(translate, _NAMES)))
 
 def is_excluded(path: str) -> bool:
     """
-    Whether a file at this relative path ("/" between parts) stays out of every snapshot.
+    Return whether a file at this relative path ("/" between parts) stays out of every snapshot.
 
     >>> is_excluded("envs/prod.tfvars"), is_excluded("templates/user-data.sh")
     (True, False)
@@ -60,8 +60,8 @@ def is_excluded(path: str) -> bool:
 
 def is_plan(head: bytes) -> bool:
     """
-    Whether a file that begins with ``head`` (36 bytes) is a saved plan: a zip whose first member is
-    the plan. A plan may have any name and holds secrets.
+    Return whether a file that begins with ``head`` (36 bytes) is a saved plan: a zip whose first
+    member is the plan. A plan may have any name and holds secrets.
     """
     return head.startswith(b"PK\x03\x04") and head[30:36] == b"tfplan"
 
@@ -93,7 +93,7 @@ _LOADED = re.compile(r"(?:.*\.(?:tf|tofu)(?:\.json)?|terraform\.tfvars(?:\.json)
 
 def is_loaded(name: str) -> bool:
     """
-    Whether an engine reads a file of this name by itself when it finds it beside the module.
+    Return whether an engine reads a file of this name by itself when it finds it beside the module.
     """
     return _LOADED.fullmatch(name) is not None and not name.startswith((".", "#"))
 
@@ -103,7 +103,7 @@ _OVERRIDE = re.compile(r"(?:.*_)?override\.(?:tf|tofu)(?:\.json)?")
 
 def is_override(name: str) -> bool:
     """
-    Whether an engine lays a file of this name over the others of its module.
+    Return whether an engine lays a file of this name over the others of its module.
     """
     return _OVERRIDE.fullmatch(name) is not None and is_loaded(name)
 
@@ -127,8 +127,8 @@ class Entry(Struct, frozen=True):
 
 def pack(module: Module) -> Snapshot:
     """
-    The snapshot of a module, its local modules and its package; the same files always give the same
-    digest. Invalid where a file cannot be taken, or all are too large together.
+    Return the snapshot of a module, its local modules and its package; the same files always give
+    the same digest. Raises Invalid if a file cannot be taken, or all are too large together.
     """
     if module.backend == "cloud":
         message = (
@@ -207,7 +207,7 @@ def _name_problems(entries: list[Entry], path: str, directory: str) -> Iterator[
 
 def empty_snapshot() -> Snapshot:
     """
-    The snapshot of a module that holds nothing and uses no provider.
+    Return the snapshot of a module that holds nothing and uses no provider.
     """
     facts: dict[str, Json] = {
         "schema": _SCHEMA,
@@ -224,7 +224,8 @@ def empty_snapshot() -> Snapshot:
 
 def unpack(archive: bytes) -> Snapshot:
     """
-    The snapshot that a stored archive holds; StoreUnavailable where it is damaged or not ours.
+    Return the snapshot that a stored archive holds; raises StoreUnavailable if it is damaged or not
+    ours.
     """
     manifest, entries = _read(archive)
     digest = manifest.pop("digest", None)
@@ -237,14 +238,16 @@ def unpack(archive: bytes) -> Snapshot:
 
 def entries_of(snapshot: Snapshot) -> list[Entry]:
     """
-    The files of a snapshot, sorted by path; StoreUnavailable where its archive is damaged.
+    Return the files of a snapshot, sorted by path; raises StoreUnavailable if its archive is
+    damaged.
     """
     return _read(snapshot.archive)[1]
 
 
 def read_archived(archive: bytes, name: str) -> str:
     """
-    The text of a file beside the configuration of an archived module; "" where there is none.
+    Return the text of a file beside the configuration of an archived module; "" where there is
+    none.
     """
     snapshot = unpack(archive)
     path = f"{snapshot.module_path}/{name}".removeprefix("./")
@@ -254,7 +257,7 @@ def read_archived(archive: bytes, name: str) -> str:
 
 def _roots(module: Module) -> list[Path]:
     """
-    The directories to take, none of them inside another.
+    Return the directories to take, none of them inside another.
     """
     wanted = {Path(module.directory), *map(Path, module.local_modules)}
     if module.package:
@@ -330,8 +333,8 @@ class _Collector:
 
     def _stays(self, link: Path) -> bool:
         """
-        Whether a symlink leads to something that is copied too. What is excluded by its own name
-        does not come in by another one.
+        Return whether a symlink leads to something that is copied too. What is excluded by its own
+        name does not come in by another one.
         """
         real = Path(os.path.realpath(link))
         for root in self._inside:
@@ -391,7 +394,7 @@ def _add(archive: tarfile.TarFile, entry: Entry) -> None:
 
 def _read(archive: bytes) -> tuple[dict[str, Json], list[Entry]]:
     """
-    The manifest and the files of an archive that anybody may have written.
+    Return the manifest and the files of an archive that anybody may have written.
     """
     limit = MAX_BYTES + MAX_FILES * 2048
     try:

@@ -70,8 +70,8 @@ _HEADER = "# Made of the lock files of the steps.\n\n"
 
 def not_composable(snapshot: Snapshot) -> str:
     """
-    The reason why a module cannot be called by another one without changing its plan; "" where it
-    can.
+    Return the reason why a module cannot be called by another one without changing its plan; ""
+    where it can.
     """
     if any(variable.ephemeral for variable in snapshot.variables.values()):
         return "it has ephemeral variables"
@@ -96,8 +96,8 @@ def not_composable(snapshot: Snapshot) -> str:
 
 def merged_lock_files(lock_files: Mapping[str, bytes]) -> tuple[bytes, frozenset[str]]:
     """
-    One lock file for all, and the steps left out of it: a step whose lock file chooses another
-    version of a provider than one before it.
+    Return one lock file for all, and the steps left out of it: a step whose lock file chooses
+    another version of a provider than one before it.
     """
     blocks: dict[str, tuple[str, str]] = {}
     others = set()
@@ -312,8 +312,8 @@ class DirectoryWorkDirs:
 
     def scratch_copy(self, root: WorkDir, place: Path, *, extra: Mapping[str, str]) -> WorkDir:
         """
-        The configuration of ``root`` in the directory ``place``, on a local provider state that is
-        not there yet.
+        Return the configuration of ``root`` in the directory ``place``, on a local provider state
+        that is not there yet.
 
         Installed providers and modules are shared with ``root``, so that its ``init`` fetches
         nothing.
@@ -430,8 +430,8 @@ class DirectoryWorkDirs:
 
     def _init_holds(self, layout: Layout, backend_type: str, place: str) -> bool:
         """
-        Whether the last init was for what is wanted, and its backend is in force: somebody may have
-        run another one in there.
+        Return whether the last init was for what is wanted, and its backend is in force: somebody
+        may have run another one in there.
         """
         try:
             in_force = layout.is_initialised() and self._in_force(layout, backend_type)
@@ -441,7 +441,7 @@ class DirectoryWorkDirs:
 
     def _in_force(self, layout: Layout, backend_type: str) -> tuple[str, str]:
         """
-        The type and the place of the backend that the last ``init`` set up.
+        Return the type and the place of the backend that the last ``init`` set up.
         """
         wanted = layout.read_note("terraform")["backend"].get(backend_type, {})
         kind, config = _backend_in_force(layout.directory, wanted)
@@ -449,7 +449,7 @@ class DirectoryWorkDirs:
 
     def _check_backend(self, root: WorkDir) -> None:
         """
-        Invalid where ``init`` has set up another backend than the blueprint's, or another place.
+        Raise Invalid if ``init`` has set up another backend than the blueprint's, or another place.
         """
         kind, place = self._in_force(self._layout(root), root.backend_type)
         if (kind, place) != (root.backend_type, root.location):
@@ -493,8 +493,8 @@ def _backend_in_force(
     directory: Path, wanted: Mapping[str, Json]
 ) -> tuple[str, Mapping[str, Json]]:
     """
-    The type and the settings of the backend that the last ``init`` set up, as it notes them: those
-    that are ``wanted`` or not null, for it lists every setting that there is.
+    Return the type and the settings of the backend that the last ``init`` set up, as it notes them:
+    those that are ``wanted`` or not null, for it lists every setting that there is.
     """
     path = directory / ".terraform" / "terraform.tfstate"
     try:
