@@ -79,7 +79,7 @@ def _move(runner: StepRunner, name: str) -> Outcome:
     runner.check_saved(name)
     old = steps.prepared[name]
     state = pull(services, old.work_dir, steps.evidence(name), "pull-old")
-    moved = check_state(str(runner.deployment.target(name)), old.record, state, old.reconcile)
+    moved = check_state(str(old.target), old.record, state, old.reconcile)
     if moved is not None:
         services.note(moved, level="warning", step=name)
     new = steps.prepare_elsewhere(wanted, recorded_source, moving=True)
@@ -192,7 +192,6 @@ def _what_a_plan_says(runner: StepRunner, name: str) -> str:
             prepared,
             runner.steps.values.recorded_inputs(prepared),
             runner.options.plan,
-            target=str(runner.deployment.target(name)),
             direction="apply",
             evidence=runner.steps.evidence(name),
             missing_objects="doubted",

@@ -292,7 +292,8 @@ def _state_refusals(runner: StepRunner, names: Sequence[str]) -> dict[str, Orche
 
     def look(name: str) -> None:
         runner.check_saved(name)
-        prepared, target = steps.prepared[name], str(runner.deployment.target(name))
+        prepared = steps.prepared[name]
+        target = str(prepared.target)
         try:
             state = pull(services, prepared.work_dir, steps.evidence(name), "pull-first")
         except (Busy, EngineFailed):

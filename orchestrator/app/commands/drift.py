@@ -147,7 +147,6 @@ class _Looker:
             prepared,
             self.steps.values.recorded_inputs(prepared),
             self.options,
-            target=str(self.deployment.target(name)),
             direction="apply",
             evidence=self.steps.evidence(name),
             missing_objects="doubted",

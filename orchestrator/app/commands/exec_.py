@@ -119,7 +119,7 @@ def _execute_in(words: Sequence[str], runner: StepRunner, name: str) -> Outcome:
 
 def _operation(runner: StepRunner, name: str, command: EngineCommand) -> StateOperation:
     prepared = runner.steps.prepared[name]
-    record, target = prepared.record, runner.deployment.target(name)
+    record, target = prepared.record, prepared.target
     if record is None or record.status in NOTHING_THERE:
         raise Refused(
             "nothing_there",
@@ -180,8 +180,8 @@ def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledSt
     """
     if not state.objects and not state.outputs:
         return
-    services, target = steps.services, steps.deployment.target(prepared.step.name)
-    history = services.store.history(target)
+    services = steps.services
+    history = services.store.history(prepared.target)
     documents = list(
         dict.fromkeys(filter(None, map(steps.values.recorded_text, _since_complete(history))))
     )
@@ -194,9 +194,9 @@ def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledSt
     if missing:
         raise Refused(
             "secret_not_at_hand",
-            f"{target}: withheld, for it could show what was given as {', '.join(sorted(missing))}:"
-            " the value is not at hand and its digest finds it nowhere in the provider state, so "
-            "nothing can mask it",
+            f"{prepared.target}: withheld, for it could show what was given as "
+            f"{', '.join(sorted(missing))}: the value is not at hand and its digest finds it "
+            "nowhere in the provider state, so nothing can mask it",
             hint="give the secret as for the apply, or use the engine itself in the directory that "
             "`orchestrator status -v` shows",
         )

@@ -54,7 +54,7 @@ def _why_skip(status: Status | None) -> str | None:
 def _adopt_step(runner: StepRunner, accepted: str | None, name: str) -> Outcome:
     runner.steps.prepare(name, current_module)
     prepared = runner.steps.prepared[name]
-    target = runner.deployment.target(name)
+    target = prepared.target
     try:
         result = StepPipeline(
             runner.session,

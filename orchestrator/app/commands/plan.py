@@ -387,7 +387,7 @@ class Planner:
         method: PlanMethod = "separate" if separate else "composed"
         try:
             check_adopted(
-                str(self.deployment.target(name)),
+                str(prepared.target),
                 prepared.record,
                 proposal.before,
                 proposal.journal,
@@ -446,7 +446,6 @@ class Planner:
             prepared,
             inputs,
             self._options,
-            target=str(self.deployment.target(name)),
             direction=verb,
             evidence=self._evidence(name),
         )

@@ -210,9 +210,8 @@ def _evidence(
     except StateDamaged as exc:  # as good as none: it will not be readable later either
         services.note(exc.message, hint=exc.hint, level="warning", step=name)
         state = PulledState(lineage=None, serial=0, objects=(), outputs={})
-    target = str(runner.deployment.target(name))
     hold = partial(check_state, serial_may_fall=True, may_be_missing=True)
-    moved = hold(target, record, state, prepared.reconcile)
+    moved = hold(str(prepared.target), record, state, prepared.reconcile)
     if moved is not None and not state.objects:  # else the plan says it
         services.note(moved, level="warning", step=name)
     proposal, checks, inputs, vanished = None, None, None, False
@@ -230,7 +229,6 @@ def _evidence(
                 prepared,
                 inputs,
                 runner.options.plan,
-                target=target,
                 direction="apply",
                 evidence=evidence,
                 check=hold,

@@ -236,11 +236,9 @@ class _Composed:
             name: ComposedStep(
                 plan=EnginePlan(
                     direction="destroy" if self._mode == "destroy" else "apply",
-                    target=str(self._steps.deployment.target(name)),
                     file=file,
                     journal=journal,
                     before=self._states[name],
-                    run_id="",
                     changed=bool(journal.changes or journal.outputs),
                     content=contents.get(name),
                 ),

@@ -294,7 +294,6 @@ class HookRun:
                     steps.prepared[root],
                     inputs,
                     self._options,
-                    target=str(self.runner.deployment.target(root)),
                     direction="apply",
                     evidence=scratch,
                 )

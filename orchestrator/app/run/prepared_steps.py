@@ -246,7 +246,7 @@ class PreparedSteps:
             return self.prepared[step.name]
 
     def _prepared(self, step: Step, source: SourceOf, *, moving: bool = False) -> PreparedStep:
-        services, name = self.services, step.name
+        services, name, target = self.services, step.name, self.deployment.target(step.name)
         record = self.records.get(name)
         services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="prepare"))
         module = source(self, step, record)
@@ -258,10 +258,11 @@ class PreparedSteps:
         if bound is None or bound.status in NOTHING_THERE:
             bindings = self._bindings_of_others(name)
             place = (root.backend_type, root.location, services.workspace)
-            bindings.check_place(str(self.deployment.target(name)), place)
+            bindings.check_place(str(target), place)
         self._initialise(name, root, module.snapshot)
         return PreparedStep(
             step=step,
+            target=target,
             record=record,
             snapshot=module.snapshot,
             work_dir=root,

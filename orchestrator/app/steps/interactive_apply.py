@@ -86,14 +86,11 @@ def plan_and_ask(
     elif not _only_creates(result.messages):
         services.engine.call(Cancel(), spec, stop=services.stop, observe=ignore_message)
         return None
-    target = str(session.deployment.target(step))
     return EnginePlan(
         "apply",
-        target,
         spec.evidence / "plan.tfplan",
         journal,
         before,
-        session.run_id,
         changed=True,
         waits=True,
     )

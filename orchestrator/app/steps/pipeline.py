@@ -110,7 +110,7 @@ class StepPipeline:
         self.verb = verb
         self.attempt = attempt
         self.step = prepared.step
-        self.target = str(session.deployment.target(self.step.name))
+        self.target = str(prepared.target)
         self.evidence = self.services.files.attempt(session.run_id, self.step.name, attempt)
         self.var_file = self.evidence / "inputs.tfvars.json"
         self._asked = False
@@ -268,6 +268,7 @@ class StepPipeline:
                     engine_plan,
                     check,
                     missing_objects,
+                    run_id=self.session.run_id,
                 )
                 return
             plan = plan_step(
@@ -275,7 +276,6 @@ class StepPipeline:
                 self.prepared,
                 self.inputs,
                 self.options,
-                target=self.target,
                 direction=self.verb,
                 evidence=self.evidence,
                 run_id=self.session.run_id,
@@ -530,7 +530,6 @@ class StepPipeline:
             self.prepared,
             self.inputs,
             self.options,
-            target=self.target,
             evidence=self.evidence,
         )
 

@@ -111,30 +111,37 @@ class PlanOptions(Struct, frozen=True):
         return "refresh-only" if self.only_refresh else "normal"
 
 
-class CheckedPlan(Struct, frozen=True):
+class EnginePlan(Struct, frozen=True):
     """
-    A saved plan. ``before`` is the provider state it was made on; ``doubts`` are those that stay
-    open when it is carried out, ``settled`` those that its refresh has answered. ``changed``: the
-    engine says that it changes something; ``dropped`` are objects that its refresh did not find,
-    ``deleted`` those of them that an earlier delete has removed;
-    ``rewrites_state``: the stored state is encrypted in another way than it will be. ``content`` is
-    what the plan holds, where it was read. With ``waits`` there is no file: the engine that made it
-    waits to be approved.
+    A plan that the engine has made and nobody has judged yet. ``before`` is the provider state it
+    was made on; ``changed``: the engine says that it changes something; ``content`` is what the
+    plan holds, where it was read. With ``waits`` there is no file: the engine that made it waits to
+    be approved.
     """
 
     direction: Direction
     file: Path
     journal: Journal
     before: PulledState
-    shown: PlanReady
-    doubts: tuple[Doubt, ...] = ()
-    settled: tuple[SettledDoubt, ...] = ()
-    deleted: Collection[ObjectKey] = ()
-    changed: bool = False
-    dropped: tuple[StateObject, ...] = ()
-    rewrites_state: bool = False
+    changed: bool
     content: PlanContent | None = None
     waits: bool = False
+
+
+class CheckedPlan(EnginePlan, frozen=True, kw_only=True):
+    """
+    An engine's plan that was held against the record. ``doubts`` are those that stay open when it
+    is carried out, ``settled`` those that its refresh has answered; ``dropped`` are objects that
+    its refresh did not find, ``deleted`` those of them that an earlier delete has removed;
+    ``rewrites_state``: the stored state is encrypted in another way than it will be.
+    """
+
+    shown: PlanReady
+    doubts: tuple[Doubt, ...]
+    settled: tuple[SettledDoubt, ...]
+    deleted: Collection[ObjectKey]
+    dropped: tuple[StateObject, ...]
+    rewrites_state: bool
 
     @property
     def empty(self) -> bool:
@@ -185,7 +192,6 @@ def plan_step(
     inputs: StepInputs,
     options: PlanOptions,
     *,
-    target: str,
     direction: Direction,
     evidence: Path,
     run_id: str = "",
@@ -253,7 +259,7 @@ def plan_step(
             journal = journal.with_content(content)
         # What the plan imports is in its copy of the state already, and nobody has it yet.
         before = before.without({item.address for item in journal.planned if item.imports})
-        return EnginePlan(direction, target, file, journal, before, run_id, changed, content)
+        return EnginePlan(direction, file, journal, before, changed, content)
 
     try:
         plan = make("plan")
@@ -264,7 +270,9 @@ def plan_step(
             named = ", ".join(item.label for item in lost)
             services.note(f"not found, read a second time: {named}", level="warning", step=step)
             plan = make("plan-again")
-        return check_plan(services, prepared, inputs, options, plan, check, missing_objects)
+        return check_plan(
+            services, prepared, inputs, options, plan, check, missing_objects, run_id=run_id
+        )
     except OrchestratorError:
         file.unlink(missing_ok=True)
         raise
@@ -276,7 +284,6 @@ def left_undone(
     inputs: StepInputs,
     options: PlanOptions,
     *,
-    target: str,
     evidence: Path,
 ) -> tuple[PlannedAction, ...]:
     """
@@ -289,7 +296,6 @@ def left_undone(
             prepared,
             inputs,
             replace(options, targets=()),
-            target=target,
             direction="apply",
             evidence=services.files.inside(evidence, "untargeted"),
             check=lambda *_: None,
@@ -302,22 +308,6 @@ def left_undone(
     return (*plan.journal.changes, *changed)
 
 
-class EnginePlan(Struct, frozen=True):
-    """
-    A plan that the engine has made and nobody has judged yet; with ``waits`` see `CheckedPlan`.
-    """
-
-    direction: Direction
-    target: str
-    file: Path
-    journal: Journal
-    before: PulledState
-    run_id: str
-    changed: bool
-    content: PlanContent | None = None
-    waits: bool = False
-
-
 def check_plan(
     services: Services,
     prepared: PreparedStep,
@@ -326,23 +316,25 @@ def check_plan(
     plan: EnginePlan,
     check: StateCheck,
     missing_objects: MissingObjects,
+    *,
+    run_id: str = "",
 ) -> CheckedPlan:
     """
     Check the plan against the record and show it, with the doubts that stay open. An error is
     raised where it must not be carried out.
     """
-    record, step = prepared.record, prepared.step.name
+    record, step, target = prepared.record, prepared.step.name, str(prepared.target)
     journal, before = plan.journal, plan.before
     accepted = options.accept_vanished
     destroying = plan.direction == "destroy"
-    prepared.bindings.check_lineage(plan.target, before)
-    _check_addresses_known(plan.target, options, journal, before)
-    moved = check(plan.target, record, before, prepared.reconcile)
+    prepared.bindings.check_lineage(target, before)
+    _check_addresses_known(target, options, journal, before)
+    moved = check(target, record, before, prepared.reconcile)
     if moved is not None:
         services.note(moved, level="warning", step=step)
     _warn_of_secret_keys(services, step, journal)
     imports = {item.address: item.importing for item in journal.planned if item.importing}
-    warn_of_shared_objects(services, step, plan.target, imports)
+    warn_of_shared_objects(services, step, target, imports)
     refresh = refresh_result(journal, before, destroying=destroying, targeted=bool(options.targets))
     deleted = _deleted_earlier(services, prepared, refresh)
     if deleted:
@@ -351,14 +343,12 @@ def check_plan(
     if destroying:
         journal = journal.with_deletes(item.address for item in deleted)
     others = replace(before, objects=tuple(o for o in before.objects if o not in deleted))
-    check_vanished(plan.target, others, refresh.without(deleted), accepted=accepted)
+    check_vanished(target, others, refresh.without(deleted), accepted=accepted)
     if missing_objects == "refused":
-        check_missing_objects(
-            plan.target, record, before, prepared.reconcile, destroying=destroying
-        )
+        check_missing_objects(target, record, before, prepared.reconcile, destroying=destroying)
     observation = StateObservation(
         at=services.clock.now(),
-        run_id=plan.run_id,
+        run_id=run_id,
         settling_time=services.limits.settle,
         ids=before.ids,
         refreshed=options.refreshes_all,
@@ -388,7 +378,7 @@ def check_plan(
     if rewrites:
         services.note(STATE_REWRITTEN, step=step)
     return CheckedPlan(
-        plan.direction,
+        direction=plan.direction,
         file=plan.file,
         journal=journal,
         before=before,

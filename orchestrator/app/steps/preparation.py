@@ -37,6 +37,7 @@ from orchestrator.domain.recovery.rerun_rules import (
     lock_file_blob,
     snapshot_blob,
 )
+from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, Invalid, Problem, Refused, StoreUnavailable
@@ -106,6 +107,7 @@ class PreparedStep(Struct, frozen=True):
     """
 
     step: Step
+    target: Target
     record: OperationRecord | None
     snapshot: Snapshot
     work_dir: WorkDir

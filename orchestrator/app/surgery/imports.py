@@ -37,7 +37,6 @@ def plan_imports(
             prepared,
             inputs,
             replace(runner.options.plan, targets=tuple(imports)),
-            target=str(runner.deployment.target(name)),
             direction="apply",
             evidence=services.files.inside(runner.steps.evidence(name), place),
             run_id=runner.session.run_id,

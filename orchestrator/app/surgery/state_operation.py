@@ -175,7 +175,7 @@ def _checked_state(
     """
     name, services = prepared.step.name, runner.services
     state = pull(services, prepared.work_dir, evidence, "pull-before")
-    target = str(runner.deployment.target(name))
+    target = str(prepared.target)
     prepared.bindings.check_lineage(target, state)
     moved = check_state(
         target,
@@ -237,10 +237,9 @@ def _first_facts(
     """
     record, inputs = prepared.record, operation.inputs
     if inputs is None:
-        target = runner.deployment.target(prepared.step.name)
         raise Refused(
             "nothing_there",
-            f"{target}: there is nothing to work on: "
+            f"{prepared.target}: there is nothing to work on: "
             + (f"it is `{record.status}`" if record else "it was never applied"),
             hint="apply it, or take an existing object in with `orchestrator import`",
         )
