@@ -136,7 +136,7 @@ _conftest, _opa = _Conftest(), _Opa()
 
 def _rules(value: Json) -> Iterator[tuple[str, Sequence[Json]]]:
     """
-    Return the rules that say something, in the tree of packages.
+    Yield the rules that say something, in the tree of packages.
     """
     for name, item in value.items() if isinstance(value, dict) else ():
         if not _RULE.fullmatch(name):

@@ -430,7 +430,7 @@ def _base64(data: bytes) -> set[str]:
 
 def _wrapped(data: bytes) -> Iterator[str]:
     """
-    Return the lines of its base64, as PEM and MIME wrap it; what follows it may change the last
+    Yield the lines of its base64, as PEM and MIME wrap it; what follows it may change the last
     signs.
     """
     encoded = base64.b64encode(data).decode()[: len(data) * 8 // 6]

@@ -44,7 +44,7 @@ def _leaves(
     value: Json, hides: Callable[[Json], bool], path: LeafPath = ()
 ) -> Iterator[tuple[LeafPath, Json]]:
     """
-    Return every value that is no structure, and where it stands. A map with a secret key is one
+    Yield every value that is no structure, and where it stands. A map with a secret key is one
     leaf.
     """
     match value:
@@ -136,7 +136,7 @@ def _try(
 
 def _values(documents: Iterable[Json]) -> Iterator[Json]:
     """
-    Return every value within the documents, structures included, and what a text holds as JSON,
+    Yield every value within the documents, structures included, and what a text holds as JSON,
     base64 or in percent signs.
     """
     waiting = list(documents)

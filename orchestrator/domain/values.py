@@ -27,7 +27,7 @@ else:
 
 def changed_fields(value: Struct) -> Iterator[tuple[str, object]]:
     """
-    Return the fields that differ from their defaults, by name; a field without a default counts.
+    Yield the fields that differ from their defaults, by name; a field without a default counts.
     """
     defaults = value.__struct_defaults__
     names = value.__struct_fields__

@@ -77,7 +77,7 @@ def parse_plan(text: str) -> PlanContent:
 
 def _resources(data: dict[str, Any]) -> Iterator[ResourceChange]:
     """
-    Return the changes of one object: none, one, or two where the old object of a replacement is
+    Yield the changes of one object: none, one, or two where the old object of a replacement is
     forgotten.
     """
     change, address = data["change"], data["address"]
@@ -120,7 +120,7 @@ def _resources(data: dict[str, Any]) -> Iterator[ResourceChange]:
 
 def _actions(words: list[str]) -> Iterator[tuple[Action, str | None]]:
     """
-    Return the actions for the engine's words; one that is not known comes with the word.
+    Yield the actions for the engine's words; one that is not known comes with the word.
     """
     if sorted(words) == ["create", "delete"]:
         yield "replace", None
@@ -163,7 +163,7 @@ def _output(name: str, change: dict[str, Any]) -> OutputValueChange:
 
 def _checks(checks: list[dict[str, Any]]) -> Iterator[CheckResult]:
     """
-    Return the results of the checks; a check with several instances has a result for each.
+    Yield the results of the checks; a check with several instances has a result for each.
     """
     for check in checks:
         for item in check.get("instances") or (check,):
@@ -179,7 +179,7 @@ def _objects(
     resources: list[dict[str, Any]], outputs: Mapping[str, dict[str, Any]]
 ) -> Iterator[PlannedObject]:
     """
-    Return the objects that the plan changes, with all values after that.
+    Yield the objects that the plan changes, with all values after that.
     """
     for data in resources:
         for item in _resources(data):
@@ -199,7 +199,7 @@ def _planned_object(
 
 def _regions(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """
-    Return the region of each provider configuration that says one, by its name in the plan.
+    Yield the region of each provider configuration that says one, by its name in the plan.
     """
     configured = (data.get("configuration") or {}).get("provider_config") or {}
     variables = data.get("variables") or {}
@@ -215,7 +215,7 @@ def _regions(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _secrets(data: dict[str, Any]) -> Iterator[Json]:
     """
-    Return the sensitive values in a plan: what holds one elsewhere is masked as well.
+    Yield the sensitive values in a plan: what holds one elsewhere is masked as well.
     """
     objects = [*(data.get("resource_changes") or ()), *(data.get("resource_drift") or ())]
     changes = [item["change"] for item in objects]

@@ -199,7 +199,7 @@ def _objects(resources: Any) -> Iterator[StateObject]:
 
 def _instances(resources: Any) -> Iterator[tuple[Any, Any, StateObject]]:
     """
-    Return the instances that are not only read, with the resource and the instance as the state
+    Yield the instances that are not only read, with the resource and the instance as the state
     holds them; raises ValueError if the form of one is not known.
     """
     for resource in resources:
@@ -244,7 +244,7 @@ def _object(resource: Any, instance: Any) -> StateObject:
 
 def _secrets(resources: Any) -> Iterator[Any]:
     """
-    Return the values that the instances call sensitive; a path that leads nowhere is passed over.
+    Yield the values that the instances call sensitive; a path that leads nowhere is passed over.
     """
     for resource in resources:
         for instance in resource["instances"]:

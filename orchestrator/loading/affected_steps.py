@@ -1,5 +1,6 @@
 """
-What changed in the project's repository since a revision, uncommitted and new files included.
+Finds the steps that changed since a git revision, by the files that changed (uncommitted and new
+ones included).
 """
 
 from __future__ import annotations
@@ -22,8 +23,7 @@ from orchestrator.project import FILE
 
 class ChangedParts(Struct, frozen=True):
     """
-    What of a blueprint file is not as it was: steps and inputs by name, or what all
-    steps depend on.
+    What changed in a blueprint file: steps and inputs by name, or parts that all steps depend on.
     """
 
     steps: frozenset[str] = frozenset()
@@ -33,8 +33,8 @@ class ChangedParts(Struct, frozen=True):
 
 class Change(Struct, frozen=True):
     """
-    Absolute paths of what changed: files, and directories that git takes for one thing; what of the
-    blueprint did; and the files that touch every step, as they are named to people.
+    What changed: absolute paths of files (a directory if git reports it as one), parts of the
+    blueprint file, and the files that affect every step, as users name them.
     """
 
     files: tuple[str, ...]
@@ -44,8 +44,8 @@ class Change(Struct, frozen=True):
 
 def changed_parts(before: object, after: object, environment: str) -> ChangedParts:
     """
-    What differs between two contents of a blueprint file, as far as an environment and those that
-    it extends go. All that an environment has is new where the environment is.
+    Return the differences between two contents of a blueprint file that concern an environment and
+    those it extends. If the environment is new, everything in it is.
     """
     if not isinstance(before, dict) or not isinstance(after, dict):
         return ChangedParts(everything=True)
@@ -65,7 +65,7 @@ def changed_parts(before: object, after: object, environment: str) -> ChangedPar
 
 def affected_steps(deployment: Deployment, change: Change) -> Mapping[str, tuple[str, ...]]:
     """
-    Return the steps that a change touches and their dependents, in order, each with the reasons.
+    Return the steps that a change affects and their dependents, in order, each with the reasons.
     """
     reasons = {
         name: tuple(dict.fromkeys(_reasons(deployment, step, change)))
@@ -83,7 +83,7 @@ def affected_steps(deployment: Deployment, change: Change) -> Mapping[str, tuple
 
 def _reasons(deployment: Deployment, step: Step, change: Change) -> Iterator[str]:
     """
-    Why a change touches this step, whatever it needs.
+    Yield the reasons why a change affects this step itself.
     """
     root = deployment.project_dir
     places = list(module_places(step))
@@ -111,7 +111,7 @@ def _is_within(file: str, directory: str) -> bool:
 
 def module_places(step: Step) -> Iterator[str]:
     """
-    Return the directories that a step's modules are made from, those of its hooks among them.
+    Yield the directories that the modules of a step and its hooks consist of.
     """
     hooks = (step.hook(kind) for kind in HOOK_KINDS)
     roots = [step, *(hook.root for hook in hooks if isinstance(hook, ModuleHook))]
@@ -135,7 +135,7 @@ def _input_names(templates: Iterable[Template]) -> Iterator[str]:
 
 def _chain(environments: Mapping[object, object], name: object) -> Iterator[object]:
     """
-    Return an environment and those that it extends; a circle is followed once.
+    Yield an environment and those that it extends; a cycle is followed once.
     """
     seen: set[object] = set()
     while name is not None and name not in seen:
@@ -146,7 +146,7 @@ def _chain(environments: Mapping[object, object], name: object) -> Iterator[obje
 
 def _named(before: object, after: object) -> frozenset[str]:
     """
-    Return the names under which two maps differ.
+    Return the keys with different values.
     """
     old, new = _map(before), _map(after)
     return frozenset(str(name) for name in {*old, *new} if old.get(name) != new.get(name))
@@ -161,7 +161,8 @@ _PATIENCE = 60.0  # seconds for one question to git
 
 def changes_since(revision: str, deployment: Deployment) -> Change:
     """
-    What changed since a revision. Raises Usage if git does not know it, or there is no repository.
+    Return what changed since a revision. Raises Usage if git does not know it, or there is no
+    repository.
     """
     project = Path(deployment.project_dir)
     top = Path(_git(project, "rev-parse", "--show-toplevel").strip())
@@ -181,7 +182,7 @@ def changes_since(revision: str, deployment: Deployment) -> Change:
 
 def changes_of(files: Sequence[Path], deployment: Deployment) -> Change:
     """
-    Return the change of these files; of a blueprint file nobody knows which part of it.
+    Return the change of these files. Which part of a blueprint file changed is not known.
     """
     changed = [file.resolve() for file in files]
     return _change(deployment, changed, ChangedParts(everything=_blueprint(deployment) in changed))
@@ -189,8 +190,8 @@ def changes_of(files: Sequence[Path], deployment: Deployment) -> Change:
 
 def _change(deployment: Deployment, changed: Sequence[Path], parts: ChangedParts) -> Change:
     """
-    Return the change of these files, by all names that the deployment has for them: the project,
-    and each of its modules, may lie behind a link.
+    Return the change of these files under every path that the deployment knows them by: the
+    project, and each module, may be reached through a symbolic link.
     """
     project, blueprint = Path(deployment.project_dir), _blueprint(deployment)
     places = {place for step in deployment.steps.values() for place in module_places(step)}

@@ -1,6 +1,6 @@
 """
-How a step behaves: checks, retries, deadlines, identities. A module's ``module.yaml`` gives the
-defaults, the step what differs.
+A step's checks, retries, deadlines and identities: defaults from the module's ``module.yaml``,
+overridden by the step.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _RETRY_ATTEMPTS, _MAX_ATTEMPTS = 3, 20
 
 class Behaviour(Struct, frozen=True):
     """
-    What the keys of `KEYS` say. ``timeout`` and ``absence_timeout`` are in seconds.
+    The values of the keys in `KEYS`. ``timeout`` and ``absence_timeout`` are in seconds.
     """
 
     checks: tuple[tuple[CheckSpec, LocatedTemplate], ...] = ()
@@ -63,7 +63,7 @@ class Behaviour(Struct, frozen=True):
 
 def read_defaults(directory: Path, *, shown: str, problems: Problems) -> Mapping[str, Node]:
     """
-    Return the fields of the ``module.yaml`` in a module's directory; empty without one.
+    Return the fields of ``module.yaml`` in a module's directory; empty if there is none.
     """
     path = directory / FILE
     if not path.is_file():
@@ -79,7 +79,7 @@ def read_defaults(directory: Path, *, shown: str, problems: Problems) -> Mapping
 
 def parse_defaults(text: str, *, shown: str, problems: Problems) -> Mapping[str, Node]:
     """
-    Return the fields that the text of a ``module.yaml`` gives.
+    Return the fields in the text of a ``module.yaml``.
     """
     try:
         node = parse_document(text, file=shown)
@@ -93,7 +93,8 @@ def parse_behaviour(
     fields: Mapping[str, Node], defaults: Mapping[str, Node], problems: Problems
 ) -> Behaviour:
     """
-    What a step's fields say over the module's defaults, key by key; null takes a default away.
+    Return the step's behaviour: its fields override the module's defaults key by key; null removes
+    a default.
     """
     merged = without_nulls({**defaults, **{key: fields[key] for key in KEYS if key in fields}})
     retry, refused = merged.get("retry"), merged.get("refused_on")
@@ -174,7 +175,7 @@ def _patterns(node: Node, problems: Problems, *, what: str) -> tuple[str, ...]:
 
 def parse_timeout(node: Node | None, problems: Problems) -> float | None:
     """
-    Return the seconds of a ``timeout``; None without one.
+    Return a ``timeout`` in seconds, None if not set.
     """
     return duration(node, problems, what="timeout") if node else None
 

@@ -1,5 +1,5 @@
 """
-A blueprint file read in one environment: what a summary and a deployment have in common.
+Reads a blueprint file for one environment: the part that summary and deployment share.
 """
 
 from __future__ import annotations
@@ -72,8 +72,7 @@ def parse_policy(
     node: Node | None, steps: Collection[str], root: Path, trust: Trust, problems: Problems
 ) -> Policy:
     """
-    Return the policy as it is written, in the project in ``root``; an empty one where there is
-    none.
+    Return the policy as declared; empty if none is. ``root`` is the project directory.
     """
     if node is None:
         return Policy()
@@ -132,7 +131,7 @@ def _drift_rule(node: Node, problems: Problems) -> DriftRule:
 
 def _rules(node: Node, root: Path, trust: Trust, problems: Problems) -> tuple[str, ...]:
     """
-    Return the paths of the rules, relative to the project.
+    Return the paths of the Rego rules, relative to the project.
     """
     trust.check_command("policy.rego", node.at, problems)
     places = []
@@ -159,11 +158,11 @@ _URL_RULES = ReferenceRules("operations.url", step_names=False)
 
 class ReadBlueprint(Struct, frozen=True):
     """
-    A blueprint file that was read, in one environment, before names are followed, and what the
-    command line selects and gives.
+    A blueprint file read for one environment, before references are resolved, with the selection
+    and inputs of the command line.
 
-    ``environment_is_valid`` is False if the environment is a problem: then nothing is asked of its
-    inputs.
+    ``environment_is_valid`` is False if the environment is a problem: then its inputs are not
+    checked.
     """
 
     context: ProjectContext
@@ -182,7 +181,7 @@ class ReadBlueprint(Struct, frozen=True):
 
 def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> ReadBlueprint:
     """
-    Return the file that a selection names, in the environment that it names; problems are
+    Read the blueprint file that a selection names, for the environment it names; problems are
     collected.
     """
     files = project_files(project)
@@ -255,7 +254,7 @@ def resolve_inputs(
     unavailable: dict[str, str] | None = None,
 ) -> dict[str, InputValue]:
     """
-    Return the inputs that have a value; ``unavailable`` is filled as that of `InputResolver`.
+    Return the inputs that have a value; ``unavailable`` is filled as in `InputResolver`.
     """
     resolver = InputResolver(
         blueprint=reading.blueprint.name,
@@ -275,7 +274,7 @@ def resolve_inputs(
 
 def _input_sources(reading: ReadBlueprint) -> Iterator[tuple[str, InputSource]]:
     """
-    Return each value that somebody gave an input, weakest first.
+    Yield every source of an input's value, weakest first.
     """
     project, problems, base = reading.project, reading.problems, reading.path.parent
     declared, directory = reading.blueprint.inputs, reading.context.directory
@@ -308,8 +307,8 @@ def environment_variables(
     problems: Problems,
 ) -> dict[str, str]:
     """
-    Return the environment variables that the steps refer to; one that is not set is a problem where
-    values are needed.
+    Return the environment variables that steps refer to. One that is not set is a problem if values
+    are required.
     """
     variables: dict[str, str] = {}
     for value in values:
@@ -330,7 +329,7 @@ def environment_variables(
 
 def operations_url(reading: ReadBlueprint, *, need: InputPolicy) -> str | None:
     """
-    Return the address of the operation store that the blueprint gives; None if it gives none.
+    Return the ``operations.url`` of the blueprint, None if not set.
     """
     node, problems = reading.effective.settings.operations, reading.problems
     if node is None:

@@ -1,5 +1,5 @@
 """
-The configuration files of one directory, merged the way Terraform merges them.
+The configuration files of a directory, merged as Terraform merges them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _INNER: Mapping[str, Mapping[str, int]] = {
 
 class _Node(Struct, frozen=True):
     """
-    A JSON value and where it stands. ``pairs`` are an object's, each with the offset of its key;
-    ``elements`` an array's; ``text`` is a string's value.
+    A JSON value and its offset. ``pairs`` are those of an object, each with the offset of its key;
+    ``elements`` those of an array; ``text`` is the value of a string.
     """
 
     start: int
@@ -57,7 +57,7 @@ class _Node(Struct, frozen=True):
 
     def items(self) -> Iterator[tuple[str, int, _Node]]:
         """
-        Return the pairs of an object, and those of the objects in an array: JSON syntax allows
+        Yield the pairs of an object, or of each object in an array: Terraform's JSON syntax allows
         both.
         """
         yield from self.pairs
@@ -67,7 +67,7 @@ class _Node(Struct, frozen=True):
 
 def parse_json(data: bytes, shown: str) -> HclFile:
     """
-    Return the blocks of a ``.tf.json`` file; raises Invalid, with file:line:column, if it is not
+    Return the blocks of a ``.tf.json`` file. Raises Invalid, with file:line:column, if it is not
     JSON.
     """
     text = decode(data, shown)
@@ -103,7 +103,7 @@ _CALL = re.compile(r'([a-z0-9_]+)\(\s*"([^"]*)"')
 
 class _Reader:
     """
-    Reads text that is known to be valid JSON.
+    Reads text that is valid JSON, with positions.
     """
 
     def __init__(self, text: str, shown: str) -> None:
@@ -114,7 +114,7 @@ class _Reader:
 
     def node(self, pos: int) -> _Node:
         """
-        Return the value that begins at or after ``pos``.
+        Return the value at or after ``pos``.
         """
         start = self._skip(pos)
         match self._text[start]:
@@ -135,7 +135,7 @@ class _Reader:
 
     def blocks(self, kind: str, labels: int, node: _Node, start: int) -> Iterator[Block]:
         """
-        Return the blocks of type ``kind`` that ``node`` holds below ``labels`` levels of names.
+        Yield the blocks of type ``kind`` in ``node``, below ``labels`` levels of labels.
         """
         if labels:
             for name, at, inner in node.items():
@@ -198,9 +198,9 @@ class _Reader:
 @dataclass(slots=True)
 class Configuration:
     """
-    A directory's blocks by name, override files applied. ``backends`` are the backend and cloud
-    blocks of all its files, of which the last one counts.
-    ``evaluated_early`` are the blocks that OpenTofu evaluates before it has loaded the rest.
+    A directory's blocks by name, with override files applied. ``backends`` are the backend and
+    cloud blocks of all files; the last one counts. ``evaluated_early`` are the blocks that OpenTofu
+    evaluates while it loads the configuration.
     """
 
     variables: dict[str, Block] = field(default_factory=dict)
@@ -227,10 +227,11 @@ def read_configuration(
     called_at: Location | None = None,
 ) -> Configuration:
     """
-    Return the configuration in ``directory`` as this kind of engine reads it; raises Invalid with
-    the problems of all its files.
+    Return the configuration in ``directory`` as this kind of engine reads it. Raises Invalid with
+    the problems of all files.
 
-    ``called_at`` is the place that names the directory: where it is reported if it is no module.
+    ``called_at`` is the place that refers to the directory; it is reported if the directory is no
+    module.
     """
     problems: list[Problem] = []
     configuration = Configuration()
@@ -269,8 +270,8 @@ def _files(
     directory: Path, shown: str, engine: EngineKind, at: Location
 ) -> tuple[list[Path], bool]:
     """
-    Return the files that an engine of this kind reads, and whether the other kind would read
-    others.
+    Return the files that this kind of engine reads, and whether the other kind would read different
+    ones.
     """
     try:
         names = sorted(entry.name for entry in directory.iterdir())
@@ -377,7 +378,7 @@ def _settings(configuration: Configuration, block: Block, engine: EngineKind) ->
 
 def _override(configuration: Configuration, document: HclFile, engine: EngineKind) -> list[Problem]:
     """
-    Merge an override file: arguments replace those of the block of the same name.
+    Merge an override file: its arguments replace those of the block of the same name.
     """
     if problems := _mislabelled(document):
         return problems
@@ -415,8 +416,7 @@ def _override(configuration: Configuration, document: HclFile, engine: EngineKin
 
 def _override_lifecycle(configuration: Configuration, block: Block) -> None:
     """
-    Lay the lifecycle of an overriding resource over that of the one it overrides; nothing else of
-    a resource is read here.
+    Merge the lifecycle block of an overriding resource; the rest of a resource is not needed here.
     """
     override = {k: v for inner in block.inner("lifecycle") for k, v in inner.attributes.items()}
     for index, base in enumerate(configuration.resources):

@@ -1,5 +1,5 @@
 """
-From a blueprint's name to a checked `Deployment`.
+Loads a checked `Deployment` by the name of its blueprint.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from orchestrator.trust import Trust
 
 class _Declared(Struct, frozen=True):
     """
-    A target, and where the backend that its blueprint gives it stands.
+    A target, and where its backend is declared.
     """
 
     target: Target
@@ -65,11 +65,11 @@ class _Declared(Struct, frozen=True):
 
 def check_state_locations(reading: ReadBlueprint, inputs: Mapping[str, InputValue]) -> None:
     """
-    Add a problem for each place that would hold the states of several targets, one of them of this
+    Add a problem for each state location that several targets share, if one of them belongs to this
     blueprint and environment. ``inputs`` are its inputs.
 
-    Of other environments and blueprints only what is written in files counts: what somebody gives
-    them on the command line is not known here. A place that depends on it is passed over.
+    For other environments and blueprints only values written in files are known; a location that
+    depends on command-line inputs is not compared.
     """
     places: dict[str, list[_Declared]] = {}
     for other in _declared_blueprints(reading):
@@ -96,7 +96,7 @@ def check_state_locations(reading: ReadBlueprint, inputs: Mapping[str, InputValu
 
 def _declared_blueprints(reading: ReadBlueprint) -> Iterator[ReadBlueprint]:
     """
-    This blueprint and the others of the project, in each of their environments.
+    Yield the project's blueprints in each of their environments, this one included.
     """
     yield from _environments(reading, reading.blueprint, reading.path)
     names_places = "backend" in read_text(reading.path, shown=str(reading.path))
@@ -142,8 +142,8 @@ def _environments(
 
 def _written_inputs(reading: ReadBlueprint) -> Mapping[str, InputValue]:
     """
-    Return the inputs that backends refer to, as far as the blueprint and its files give them a
-    value.
+    Return the values of the inputs that backends refer to, as far as blueprint and input files
+    contain them.
     """
     used = used_inputs(step.backend.config for step in reading.raw_steps.values())
     if not used:
@@ -155,8 +155,8 @@ def _places(
     reading: ReadBlueprint, inputs: Mapping[str, InputValue]
 ) -> Iterator[tuple[_Declared, str]]:
     """
-    Return the targets of a blueprint in an environment, each with the place of its state where that
-    is known: those of its steps, and of their hooks that are modules.
+    Yield the targets of a blueprint in an environment (steps and module hooks), each with its state
+    location, if known.
     """
     for step in reading.raw_steps.values():
         hooks = parse_hooks(step, Problems()).values()
@@ -228,7 +228,7 @@ def check_behaviour(
 
 def check_inputs(trust: Trust, blueprint: RawBlueprint, problems: Problems) -> None:
     """
-    Add a problem for each input whose value a program would give, in any environment.
+    Add a problem for each input, in any environment, whose value comes from a program.
     """
     for node in _values(blueprint):
         if is_from(node) and "command" in node.fields["from"].fields:
@@ -245,7 +245,7 @@ def _values(blueprint: RawBlueprint) -> Iterator[Node]:
 
 def check_trusted(trust: Trust, deployment: Deployment) -> None:
     """
-    Raise Refused if a step would run a program, also one that is known only from records.
+    Raise Refused if a step would run a program, also for a step that is only in records.
     """
     if trust.commands:
         return
@@ -278,10 +278,10 @@ def load_deployment(
     validate_check: CheckValidator | None = validate_check,
 ) -> Deployment:
     """
-    Return the blueprint in an environment, with its inputs and modules, checked as a whole.
+    Load the blueprint in an environment, with its inputs and modules, and check it as a whole.
 
-    ``stored_modules`` are modules of an earlier run in place of those in the project. Raises
-    Invalid with all problems found.
+    ``stored_modules`` replace modules of the project by those of an earlier run. Raises Invalid
+    with all problems.
     """
     run_command = run_command or sources.commands_of(project)
     reading = read_blueprint(project, selection)
@@ -363,7 +363,8 @@ def _with_stored_refs(
     steps: Mapping[str, Step], stored_modules: Mapping[str, StoredModule]
 ) -> dict[str, Step]:
     """
-    Return the steps; one with a stored module refers to it as the blueprint did then.
+    Return the steps; one with a stored module gets the module reference that the blueprint had
+    then.
     """
     return {
         name: replace(step, module_ref=stored_modules[name].module_ref)
@@ -377,9 +378,9 @@ def _engine_kind(
     project: ProjectContext, selection: BlueprintSelection, wanted: EngineRequirement
 ) -> EngineKind:
     """
-    Return the kind of the engine that will read the modules, as far as files and options tell: an
-    option, the blueprint, else what is on PATH. The engine that is chosen in the end is held to it.
-    A version manager's program may have a name that tells no kind.
+    Return the kind of engine that will read the modules: from the option, else the blueprint, else
+    what is on PATH. The engine that is chosen later must be of this kind; a version manager's
+    program may not show its kind.
     """
     named = Path(selection.engine_option or project.settings.engine or "").name
     if "tofu" in named:

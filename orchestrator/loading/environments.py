@@ -1,5 +1,5 @@
 """
-A blueprint as one environment sees it: ``extends`` followed, what it sets laid over.
+Merges a blueprint with the settings of one environment and those it extends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEFAULT = "default"
 
 class EffectiveBlueprint(Struct, frozen=True):
     """
-    The blueprint in an environment. ``chain`` are the environments that make it, weakest first.
+    The blueprint in an environment. ``chain`` are the environments that were merged, weakest first.
     """
 
     name: str
@@ -31,8 +31,8 @@ class EffectiveBlueprint(Struct, frozen=True):
 
 def choose_environment(blueprint: RawBlueprint, wanted: str | None, *, shown: str) -> str:
     """
-    Return the name of the environment to use; raises Invalid if it is not declared, or none can be
-    chosen.
+    Return the name of the environment to use. Raises Invalid if it is not declared, or if none is
+    chosen and the declared ones include no "default".
     """
     names = list(blueprint.environments)
     if wanted is None:
@@ -49,8 +49,7 @@ def choose_environment(blueprint: RawBlueprint, wanted: str | None, *, shown: st
 
 def check_extends(blueprint: RawBlueprint, problems: Problems) -> None:
     """
-    Add a problem for each ``extends`` that names an undeclared environment, or leads back to
-    itself.
+    Add a problem for each ``extends`` that names an undeclared environment or forms a cycle.
     """
     for environment in blueprint.environments.values():
         base = environment.extends
@@ -65,7 +64,7 @@ def check_extends(blueprint: RawBlueprint, problems: Problems) -> None:
 
 def _chain(blueprint: RawBlueprint, name: str) -> list[RawEnvironment]:
     """
-    Return the environment after those it extends. A circle is followed once.
+    Return the environment after those it extends. A cycle is followed once.
     """
     chain: list[RawEnvironment] = []
     current = blueprint.environments.get(name)
@@ -81,7 +80,7 @@ def _closes(blueprint: RawBlueprint, names: list[str]) -> bool:
 
 def effective_blueprint(blueprint: RawBlueprint, name: str) -> EffectiveBlueprint:
     """
-    Return the blueprint with what environment ``name`` and those it extends set over it.
+    Return the blueprint merged with environment ``name`` and those it extends.
     """
     chain = _chain(blueprint, name)
     common, protected, steps = blueprint.settings, False, dict(blueprint.steps)
@@ -108,7 +107,7 @@ def _merge_settings(base: EnvironmentSettings, over: EnvironmentSettings) -> Env
 
 def merge_deep(base: Node | None, over: Node | None) -> Node | None:
     """
-    Return the base with the other laid over it; maps in maps are merged alike.
+    Return ``base`` with ``over`` merged into it, maps recursively.
     """
     if base is None or over is None:
         return over or base
@@ -117,7 +116,8 @@ def merge_deep(base: Node | None, over: Node | None) -> Node | None:
 
 def merge_backend(base: Node | None, over: Node | None) -> Node | None:
     """
-    Return the backend with another's settings over it; of another type it replaces it whole.
+    Return the backend with the settings of ``over`` merged into it; one of another type replaces
+    it.
     """
     if base is None or over is None:
         return over or base
@@ -130,8 +130,8 @@ def merge_backend(base: Node | None, over: Node | None) -> Node | None:
 
 def merge_step(base: Node, over: Node) -> Node:
     """
-    Return a step with what an environment sets over it: inputs one by one, anything else as a
-    whole, but backends and providers setting by setting.
+    Return a step with an environment's settings: inputs, backend and providers are merged setting
+    by setting, every other key is replaced.
     """
     if base.kind != "map" or over.kind != "map":
         return over if over.kind == "map" else base

@@ -1,5 +1,5 @@
 """
-Files that hold values of inputs: YAML, JSON, ``.tfvars`` and ``.tfvars.json``.
+Input files: YAML, JSON, ``.tfvars`` and ``.tfvars.json``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HCL_PLACE = re.compile(r"(?:invalid HCL: )?tmp\.hcl:(\d+),(\d+)(?:-[\d,]+)?: (.
 
 def read_text(path: Path, *, shown: str) -> str:
     """
-    Return the text of a UTF-8 file; raises Invalid if it cannot be read as one.
+    Return the text of a UTF-8 file. Raises Invalid if it cannot be read or decoded.
     """
     try:
         text = read_regular(path).decode("utf-8-sig")
@@ -52,7 +52,7 @@ def read_values(path: Path, *, shown: str) -> tuple[Mapping[str, Node], Mapping[
     """
     Return the values in an input file by name, and where each name stands.
 
-    Raises Invalid if the file cannot be read, its name tells no format, or it holds no map.
+    Raises Invalid if the file cannot be read, has an unknown extension, or holds no map.
     """
     text = read_text(path, shown=shown)
     match path.suffixes[-2:]:
@@ -94,7 +94,7 @@ _TEMPLATE = re.compile(r"(?<!\$)(?:\$\$)*\$\{|(?<!%)(?:%%)*%\{")
 
 def _check_numbers(text: str, shown: str, numbers: re.Pattern[str]) -> None:
     """
-    Raise Invalid, with all places, if a number would be rounded.
+    Raise Invalid, with all places, if a float would round a number.
     """
     problems = [
         Problem(INEXACT, _location(text, match.start("number"), shown))
@@ -147,7 +147,7 @@ def _whole_number(digits: str) -> Json:
 
 def _check_depth(value: Json, shown: str) -> None:
     """
-    Raise Invalid if a value is nested more deeply than one in YAML may be.
+    Raise Invalid if a value is nested more deeply than YAML values may be.
     """
     level = [value]
     for _ in range(MAX_DEPTH + 1):
@@ -198,8 +198,7 @@ def _tfvars(text: str, shown: str) -> Json:
 
 def _check_no_expressions(text: str, shown: str) -> None:
     """
-    Raise Invalid if a value is an expression or a template: the parser hands it on as it is
-    written.
+    Raise Invalid if a value is an expression or a template: the parser returns those as text.
     """
     if not _SIGN_OF_EXPRESSION.search(text):
         return
@@ -235,7 +234,8 @@ def _input_nodes(
 
 def _place(name: str, text: str, shown: str) -> Location:
     """
-    Where a top-level name first stands as a key; these formats do not tell it by themselves.
+    Return where a top-level name first stands as a key: the parsers of these formats give no
+    positions.
     """
     match = re.search(rf'(?:^|[{{,\s])("?{re.escape(name)}"?)\s*[:=]', text)
     if match is None:

@@ -1,9 +1,9 @@
 """
-The structure of a Terraform configuration file, with the place of everything in it.
+The structure of a Terraform configuration file, with the position of everything in it.
 
 HashiCorp's own parser (pygohcl) decides whether a file is valid HCL, but its result has no
 positions, merges blocks and does not tell a string from an expression. So the structure is read
-here, from text which that parser has accepted: this scanner never has to judge.
+here, from text that this parser has accepted: the scanner never has to judge.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ class Attribute(Struct, frozen=True):
     @property
     def plain(self) -> str:
         """
-        The literal, or else the expression's text.
+        The literal, else the text of the expression.
         """
         return self.text if self.literal is None else self.literal
 
 
 class Block(Struct, frozen=True):
     """
-    A block with its labels; ``blocks`` are the blocks in it, in order.
+    A block with its labels; ``blocks`` are its nested blocks, in order.
     """
 
     type: str
@@ -49,15 +49,14 @@ class Block(Struct, frozen=True):
 
     def inner(self, kind: str) -> Iterator[Block]:
         """
-        Return the blocks in it that are of type ``kind``.
+        Yield its nested blocks of type ``kind``.
         """
         return (block for block in self.blocks if block.type == kind)
 
 
 class QuotedString(Struct, frozen=True):
     """
-    A quoted string or heredoc as written, wherever it stands; ``caller`` is the function whose
-    first argument it is.
+    A quoted string or heredoc as written; ``caller`` is the function whose first argument it is.
     """
 
     text: str
@@ -67,7 +66,7 @@ class QuotedString(Struct, frozen=True):
 
 class HclFile(Struct, frozen=True):
     """
-    One configuration file.
+    The parsed content of one configuration file.
     """
 
     blocks: tuple[Block, ...]
@@ -76,7 +75,7 @@ class HclFile(Struct, frozen=True):
 
 def parse_hcl(data: bytes, shown: str) -> HclFile:
     """
-    Return the blocks of a ``.tf`` file; raises Invalid, with file:line:column, if it is not valid
+    Return the blocks of a ``.tf`` file. Raises Invalid, with file:line:column, if it is not valid
     HCL.
     """
     text = decode(data, shown)
@@ -92,7 +91,7 @@ def parse_hcl(data: bytes, shown: str) -> HclFile:
 
 def decode(data: bytes, shown: str) -> str:
     """
-    Return the text of a configuration file; raises Invalid if it is not UTF-8 text.
+    Return the text of a configuration file. Raises Invalid if it is not UTF-8.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -113,8 +112,7 @@ _BRACKETS = re.compile(r"[\[({\])}]")
 
 def check_nesting(text: str, shown: str) -> None:
     """
-    Raise Invalid if brackets are nested too deeply for a parser, whether they stand in strings or
-    not.
+    Raise Invalid if brackets are nested too deeply for a parser. Brackets in strings count, too.
     """
     depth = 0
     for match in _BRACKETS.finditer(text):
@@ -126,7 +124,7 @@ def check_nesting(text: str, shown: str) -> None:
 
 class Lines:
     """
-    Turns offsets in a text into line and column.
+    Converts offsets in a text to line and column.
     """
 
     def __init__(self, text: str, shown: str) -> None:
@@ -135,7 +133,7 @@ class Lines:
 
     def at(self, offset: int) -> Location:
         """
-        Where the character at ``offset`` stands.
+        Return the line and column of the character at ``offset``.
         """
         line = bisect_right(self._starts, offset)
         return Location(self._shown, line, offset - self._starts[line - 1] + 1)
@@ -180,7 +178,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 class _Scanner:
     """
-    Walks text that is known to be valid HCL.
+    Scans text that is valid HCL.
     """
 
     def __init__(self, text: str, shown: str) -> None:
@@ -190,7 +188,8 @@ class _Scanner:
 
     def body(self, pos: int) -> tuple[dict[str, Attribute], list[Block], int]:
         """
-        What stands from ``pos`` to the end of the body, and the offset after its closing brace.
+        Return the arguments and blocks from ``pos`` to the end of the body, and the offset after
+        its closing brace.
         """
         attributes: dict[str, Attribute] = {}
         blocks: list[Block] = []
@@ -248,8 +247,8 @@ class _Scanner:
 
     def _expression(self, pos: int, comments: list[tuple[int, int]], *, inline: bool) -> int:
         """
-        Return the offset of what ends the expression: a newline (unless ``inline``, within a
-        template), or a closing bracket that it did not open.
+        Return the offset where the expression ends: at a newline (unless ``inline``, inside a
+        template), or at a closing bracket that it did not open.
         """
         depth = 0
         while match := _NOTABLE.search(self._text, pos):

@@ -1,5 +1,6 @@
 """
-What a step declares as ``compensate`` and ``before_destroy``: a module with inputs, or a command.
+Reads the hooks of a step, ``compensate`` and ``before_destroy``: a module with inputs, or a
+command.
 """
 
 from __future__ import annotations
@@ -33,9 +34,8 @@ _OURS = "ORCHESTRATOR_"
 
 class RawHook(Struct, frozen=True):
     """
-    A hook as written: ``step`` is the step that its module's root becomes, else ``argv`` and
-    ``environment`` are those of its command. ``after`` are the steps that it names, and where; None
-    if it names none.
+    A hook as written: either ``step``, for a module, or ``argv`` and ``environment``, for a
+    command. ``after`` are the steps that it names, with their places; None if it names none.
     """
 
     kind: HookKind
@@ -48,7 +48,7 @@ class RawHook(Struct, frozen=True):
 
     def values(self) -> Iterator[LocatedTemplate]:
         """
-        Return the templates of the hook.
+        Yield the templates of the hook.
         """
         if self.step is not None:
             yield from self.step.inputs.values()
@@ -56,7 +56,7 @@ class RawHook(Struct, frozen=True):
 
     def command(self) -> CommandHook | None:
         """
-        Return the hook, where it is a command.
+        Return the command, None for a module.
         """
         if self.argv is None or self.environment is None:
             return None
@@ -65,7 +65,7 @@ class RawHook(Struct, frozen=True):
 
 def parse_hooks(raw_step: RawStep, problems: Problems) -> dict[HookKind, RawHook]:
     """
-    Return the hooks of a step; what is wrong with their shape is added to ``problems``.
+    Return the hooks of a step; problems are collected.
     """
     declared = without_nulls(
         {kind: raw_step.fields[kind] for kind in HOOK_KINDS if kind in raw_step.fields}
@@ -110,8 +110,8 @@ def _hook_step(
     raw_step: RawStep, kind: HookKind, node: Node, fields: Mapping[str, Node], problems: Problems
 ) -> RawStep:
     """
-    Return the root of a module as a step of its own: with the providers of the step, and its
-    backend but for the name of the state.
+    Return a module hook as a step: with the providers of its step, and the same backend with
+    another name for the state.
     """
     module = fields["module"]
     inputs = fields.get("inputs", Node("map", node.at))
@@ -175,8 +175,8 @@ def check_references(
     problems: Problems,
 ) -> None:
     """
-    Add a problem for each reference in a hook that its step does not know: it knows its inputs, its
-    outputs, and the outputs of the steps that it needs, because no other is sure to be there.
+    Add a problem for each reference that a hook may not use. It may use its step's inputs and
+    outputs, and the outputs of upstream steps: no other is certain to exist when it runs.
     """
     module = modules[raw_step.name]
     if module is None:
@@ -203,8 +203,8 @@ def check_order(
     actions: Mapping[str, Mapping[HookKind, RawHook]], graph: Graph, problems: Problems
 ) -> None:
     """
-    Add a problem for each ``after`` that names what is not compensated, and for compensations that
-    wait for each other.
+    Add a problem for each ``after`` that names a step without a compensation, and for compensations
+    that wait for each other.
     """
     declared = {name: own["compensate"] for name, own in actions.items() if "compensate" in own}
     before = len(list(problems))

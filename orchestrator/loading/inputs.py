@@ -1,8 +1,8 @@
 """
-The values of a blueprint's inputs: their sources, which source wins, and the resulting value.
+The values of a blueprint's inputs: their sources, and which source wins.
 
-Weakest first: the blueprint's default, the environment and its files (those it extends before it),
-input files, ``ORCHESTRATOR_INPUT_<name>``, ``-i``.
+Weakest first: the blueprint's default, the environment and its files (environments it extends come
+before it), input files, ``ORCHESTRATOR_INPUT_<name>``, ``-i``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from orchestrator.loading.types import check_attributes, convert
 
 class InputSource(Struct, frozen=True):
     """
-    A value somebody gave an input. ``base`` is the directory that a ``from.file`` starts from;
-    ``inside`` the one that it must not leave, None if the person who runs the tool names it.
+    A value from one source. ``base`` is the directory that a ``from.file`` is relative to;
+    ``inside`` is a directory that it must not leave, None if the person who runs the tool names the
+    file.
     """
 
     node: Node
@@ -48,7 +49,7 @@ def environment_sources(
     problems: Problems,
 ) -> Iterator[tuple[str, InputSource]]:
     """
-    Return the inputs that environment variables give.
+    Yield the inputs from environment variables.
     """
     for name, item in declared.items():
         variable = next((v for v in _variables(name) if v in environ), None)
@@ -66,7 +67,7 @@ def option_sources(
     problems: Problems,
 ) -> Iterator[tuple[str, InputSource]]:
     """
-    Return the inputs that ``-i`` gives.
+    Yield the inputs from ``-i``.
     """
     for text in variables:
         name, equals, value = text.partition("=")
@@ -89,7 +90,7 @@ def file_sources(
     inside: Path | None = None,
 ) -> Iterator[tuple[str, InputSource]]:
     """
-    Return the inputs that an input file gives.
+    Yield the inputs from an input file.
     """
     try:
         values, places = read_values(path, shown=shown)
@@ -110,8 +111,8 @@ def _variables(name: str) -> tuple[str, str]:
 
 def unread_variables(environ: Mapping[str, str], inputs: Iterable[str]) -> list[str]:
     """
-    Return a sentence for each variable that gives no input, and whose name is close to one that
-    would. Any other may be meant for another blueprint.
+    Return a note for each variable that sets no input but has a name close to one. Others may be
+    meant for another blueprint.
     """
     read = [variable for name in inputs for variable in _variables(name)]
     sentences = []
@@ -125,7 +126,7 @@ def unread_variables(environ: Mapping[str, str], inputs: Iterable[str]) -> list[
 
 def from_text(declaration: Declaration, text: str, at: Location, problems: Problems) -> Node:
     """
-    Return a value given as text: as it is where text is wanted, else read as JSON or YAML.
+    Return a value given as text: unchanged if the type is text, else parsed as JSON or YAML.
     """
     if declaration.type.kind == "string":
         return node_of(text, at)
@@ -148,7 +149,7 @@ _RULES = ReferenceRules("the value of an input", step_names=False)
 
 class InputPolicy(StrEnum):
     """
-    Which inputs a command needs.
+    Which inputs a command requires.
     """
 
     REQUIRED = "values"  # all of them: one without a value is a problem
@@ -158,7 +159,7 @@ class InputPolicy(StrEnum):
 
 def check_written(blueprint: RawBlueprint, problems: Problems) -> None:
     """
-    Add what is wrong with the values that stand in the blueprint, whichever environment is used.
+    Add the problems of values that are written in the blueprint, in all environments.
     """
     for declaration in blueprint.inputs.values():
         if declaration.default is not None:
@@ -204,11 +205,12 @@ def _typed(declaration: Declaration, node: Node, problems: Problems) -> Json:
 
 class InputResolver(Struct, frozen=True):
     """
-    Turns candidates into values. ``used`` are the inputs that anything refers to: the command of
-    another one is not run. ``sensitive_variables`` are those that sensitive or ephemeral variables
-    of modules are given, ``secrets`` other values that are known to be secret. Where only what is
-    available is needed, ``unavailable`` gets the reason for which the source of an input gives no
-    value.
+    Resolves the sources of inputs to values.
+
+    ``used`` are the inputs that something refers to: commands of others are not run.
+    ``sensitive_variables`` are the inputs passed to sensitive or ephemeral module variables,
+    ``secrets`` other values known to be secret. If only available values are required,
+    ``unavailable`` receives the reason for each input without one.
     """
 
     blueprint: str
@@ -225,9 +227,6 @@ class InputResolver(Struct, frozen=True):
     def resolve(
         self, declared: Iterable[Declaration], sources: Mapping[str, InputSource]
     ) -> dict[str, InputValue]:
-        """
-        Return the inputs that have a value.
-        """
         values: dict[str, InputValue] = {}
         for declaration in declared:
             candidate = sources.get(declaration.name)
@@ -243,8 +242,8 @@ class InputResolver(Struct, frozen=True):
         self, values: Mapping[str, InputValue], sources: Mapping[str, InputSource]
     ) -> dict[str, InputValue]:
         """
-        Return the values, sensitive where one holds another's secret or what looks like one; what
-        stands in the blueprint is no secret any more.
+        Return the values; one that contains another's secret, or looks like a credential, becomes
+        sensitive, unless it is written in the blueprint.
 
         Law: secrets travel with values.
         """
@@ -271,8 +270,8 @@ class InputResolver(Struct, frozen=True):
         self, declaration: Declaration, candidate: InputSource
     ) -> Declaration:
         """
-        Return the declaration, sensitive if a module says so of the variable that the input is
-        given to; what stands in the blueprint as it is is no secret any more.
+        Return the declaration; sensitive, too, if the input is passed to a sensitive module
+        variable, unless the value is written in the blueprint.
         """
         if declaration.name not in self.sensitive_variables or _is_written(candidate):
             return declaration
@@ -391,7 +390,7 @@ class InputResolver(Struct, frozen=True):
 
 def _is_written(candidate: InputSource) -> bool:
     """
-    Return whether the blueprint holds the value, in clear.
+    Return whether the blueprint contains the value in clear.
     """
     return candidate.kind == "blueprint" and not is_from(candidate.node)
 

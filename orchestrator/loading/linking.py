@@ -1,5 +1,5 @@
 """
-Steps joined with their modules and with each other: every name that one uses of another is checked.
+Links steps with their modules and with each other, and checks every name that one uses of another.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class ModuleReader(Protocol):
 
 class StoredModule(Struct, frozen=True):
     """
-    A step's module as it was in an earlier run, in place of the one in the project: how the
-    blueprint of then referred to it, and the text of its ``module.yaml`` ("" without one).
+    A step's module from an earlier run, used instead of the one in the project: its reference in
+    that blueprint, and the text of its ``module.yaml`` ("" if none).
     """
 
     module: Module
@@ -73,12 +73,11 @@ CheckValidator = Callable[[str, Mapping[str, object]], Sequence[str]]
 
 class StepLinker(Struct, frozen=True):
     """
-    The means of joining the steps of one blueprint. ``base`` is the directory of the blueprint.
+    Links the steps of one blueprint. ``base`` is the directory of the blueprint.
 
-    ``validate_check`` tells the problems of the settings of a check of a kind. ``modules_from`` is
-    "recorded" for commands that work from recorded snapshots: then a module that can no longer be
-    read, or that its step no longer fits, is no problem. ``stored_modules`` stand for those of the
-    project, by step.
+    ``validate_check`` returns the problems of a check's settings. ``modules_from`` is "recorded"
+    for commands that work from recorded snapshots: then it is no problem if a module can no longer
+    be read or no longer fits its step. ``stored_modules`` replace those of the project, by step.
     """
 
     blueprint: RawBlueprint
@@ -93,7 +92,7 @@ class StepLinker(Struct, frozen=True):
 
     def link(self, raw_steps: Mapping[str, RawStep]) -> LinkedSteps:
         """
-        Return the steps with their modules; what is wrong is added to the problems.
+        Return the steps with their modules; problems are collected.
         """
         cache: dict[tuple[Path, str | None], Module | None] = {}
         modules = {name: self._module(raw_step, cache) for name, raw_step in raw_steps.items()}
@@ -170,8 +169,8 @@ class StepLinker(Struct, frozen=True):
 
     def _module_or_stub(self, reference: str, at: Location) -> Module:
         """
-        Return the module where it can be read, else one of which nothing is known: what is recorded
-        of it is used, and the current module does not stand in the way.
+        Return the module, or an empty one if it cannot be read: the recorded module is used, and
+        the current one must not block the command.
         """
         name, package = split_reference(reference)
         directory = self.project.module_directory(name, at, base=self.base, problems=Problems())
@@ -252,8 +251,8 @@ class StepLinker(Struct, frozen=True):
 
 class LinkedSteps(Struct, frozen=True):
     """
-    Steps, their modules, behaviour, hooks and order. ``hook_modules`` are the modules of hooks, by
-    the names of their roots. A module that could not be read is None, and a problem.
+    Steps with their modules, behaviour, hooks and order. ``hook_modules`` are the modules of hooks,
+    by the name of the hook step. A module that could not be read is None, and a problem.
     """
 
     blueprint: RawBlueprint
@@ -265,9 +264,6 @@ class LinkedSteps(Struct, frozen=True):
     graph: Graph
 
     def templates(self) -> list[LocatedTemplate]:
-        """
-        Return all templates of all steps.
-        """
         templates: list[LocatedTemplate] = []
         for name, raw_step in self.raw_steps.items():
             behaviour = self.behaviours[name]
@@ -281,8 +277,7 @@ class LinkedSteps(Struct, frozen=True):
 
     def sensitive_templates(self) -> list[LocatedTemplate]:
         """
-        Return the templates that are given to variables of steps and of their hooks which make a
-        secret of it.
+        Return the templates passed to sensitive or ephemeral variables of steps and hooks.
         """
         raw_steps = [(raw_step, self.modules[name]) for name, raw_step in self.raw_steps.items()]
         for own in self.hooks.values():
@@ -297,16 +292,13 @@ class LinkedSteps(Struct, frozen=True):
         ]
 
     def hook_templates(self) -> list[LocatedTemplate]:
-        """
-        Return all templates of all hooks.
-        """
         hooks = [action for own in self.hooks.values() for action in own.values()]
         return [value for action in hooks for value in action.values()]
 
     def check_values(self, inputs: Mapping[str, InputValue], problems: Problems) -> None:
         """
-        Add a problem where an input's value does not fit the variable it is given to, and where a
-        backend's configuration may not refer to what it does.
+        Add a problem for each input value that does not fit the variable it is passed to, and for
+        each reference that a backend configuration may not use.
         """
         rules = backend_rules(self.blueprint, inputs)
         for name, raw_step in self.raw_steps.items():
@@ -319,7 +311,7 @@ class LinkedSteps(Struct, frozen=True):
 
     def steps(self) -> dict[str, Step]:
         """
-        Return the steps, in the order they are declared. Only for a blueprint without problems.
+        Return the steps, as declared. Only for a blueprint without problems.
         """
         return {name: self._step(raw_step) for name, raw_step in self.raw_steps.items()}
 
@@ -345,7 +337,7 @@ class LinkedSteps(Struct, frozen=True):
 
 def _step_without_needs(raw_step: RawStep, module: Module | None, behaviour: Behaviour) -> Step:
     """
-    Return the step with its module, still without the steps that it needs.
+    Return the step with its module, before its upstreams are known.
     """
     if module is None or raw_step.module is None:
         raise ValueError(f"{shown_step(raw_step.name)} has no module")
@@ -375,8 +367,8 @@ def _step_without_needs(raw_step: RawStep, module: Module | None, behaviour: Beh
 
 def _type_of(variable: Variable) -> Type:
     """
-    Return the variable's type; anything where it is none that we can read: the engine judges it
-    then.
+    Return the variable's type; ``any`` if its expression cannot be parsed here: then the engine
+    checks it.
     """
     try:
         return parse_type(variable.type) if variable.type else ANY
@@ -386,7 +378,8 @@ def _type_of(variable: Variable) -> Type:
 
 def _typed(value: LocatedTemplate, variable: Variable | None) -> Template:
     """
-    Return the template, text as written where it is literal and the variable takes text.
+    Return the template; a literal is converted to the variable's type here, while its notation is
+    known (``1.10`` stays text).
     """
     if value.template.uses or variable is None:
         return value.template

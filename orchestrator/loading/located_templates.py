@@ -1,5 +1,5 @@
 """
-Templates that know where they stand, and the rules for what they may refer to.
+Templates with their places, and the rules for what they may refer to.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from orchestrator.errors import Location
 
 class LocatedTemplate(Struct, frozen=True):
     """
-    A template and the node that it was made from; ``broken`` where it could not be parsed.
+    A template and its node; ``broken`` if it could not be parsed.
     """
 
     template: Template
@@ -27,7 +27,7 @@ class LocatedTemplate(Struct, frozen=True):
     @property
     def literal(self) -> bool:
         """
-        Whether its value is known as it stands.
+        Whether it holds no references.
         """
         return not self.broken and not self.template.uses
 
@@ -37,7 +37,7 @@ class LocatedTemplate(Struct, frozen=True):
 
 def locate(node: Node, problems: Problems) -> LocatedTemplate:
     """
-    Return the node as a template; malformed references are added to ``problems`` and left out.
+    Return the node as a template; malformed references become problems and are dropped.
     """
     try:
         return LocatedTemplate(Template(node.plain), node)
@@ -49,11 +49,11 @@ def locate(node: Node, problems: Problems) -> LocatedTemplate:
 
 class ReferenceRules(Struct, frozen=True):
     """
-    What templates at one kind of place may refer to. ``what`` names the place.
+    What templates at one kind of place, named ``what``, may refer to.
 
-    ``inputs`` are the names behind ``${inputs.x}``, ``steps`` the steps with their modules (None: a
-    module that is not known), ``outputs`` the module's own. None: not allowed there. ``each_key``
-    tells that there is an ``${each.key}``, ``run_id`` that there is a ``${run.id}``.
+    ``inputs`` are the names for ``${inputs.x}``, ``steps`` the steps with their modules (None:
+    unknown module), ``outputs`` the module's own; None forbids the kind. ``each_key`` and
+    ``run_id`` allow ``${each.key}`` and ``${run.id}``.
     """
 
     what: str
@@ -69,7 +69,7 @@ class ReferenceRules(Struct, frozen=True):
 
     def check(self, value: LocatedTemplate, problems: Problems) -> None:
         """
-        Add a problem for each reference that is not allowed or names what is not there.
+        Add a problem for each reference that is not allowed or names something that does not exist.
         """
         for use in value.template.uses:
             problem = self._problem(use.reference)

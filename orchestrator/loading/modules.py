@@ -1,7 +1,8 @@
 """
-What a module's configuration says of itself, read without an engine; what its provider
-configurations are made from is followed through locals, data sources, resources and modules, and
-where that cannot be told exactly, more is named than is there.
+Reads a module's configuration without an engine.
+
+What a provider configuration depends on is followed through locals, data sources, resources and
+modules; where that cannot be told exactly, the result errs on the side of more dependencies.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from orchestrator.loading.hcl import Attribute, Block, QuotedString
 
 def split_reference(module_ref: str) -> tuple[str, str | None]:
     """
-    Return the directory of a module and of the package around it, as a blueprint refers to them.
+    Return the module directory and the package directory of a module reference.
 
     >>> split_reference("../infra//modules/web")
     ('../infra/modules/web', '../infra')
@@ -55,13 +56,12 @@ def read_module(
     engine: EngineKind = "terraform",
 ) -> Module:
     """
-    Return the module in ``directory`` as this kind of engine reads it, with what its local modules
-    add.
+    Read the module in ``directory`` as this kind of engine reads it, with its local modules.
 
     ``shown`` is how the user refers to the directory: it begins the file names in messages.
-    ``package`` is a directory around the module that belongs to it (``package//sub``). Raises
-    Invalid, with every problem found, if it or a local module is no valid configuration, reaches
-    for files that are not copied with it, or calls itself.
+    ``package`` is the directory around the module that is copied with it (``package//sub``). Raises
+    Invalid, with every problem, if it or a local module is no valid configuration, refers to files
+    that are not copied with it, or calls itself.
     """
     root = _absolute(directory)
     tree = _ModuleTree(root, shown, engine)
@@ -98,7 +98,7 @@ def read_module(
 
 def _moves(configuration: Configuration) -> Iterator[tuple[str, str]]:
     """
-    Return the addresses without keys from and to which the module moves objects.
+    Yield the ``from`` and ``to`` addresses of ``moved`` blocks, without instance keys.
     """
     for block in configuration.moves:
         ends = [block.attributes.get(name) for name in ("from", "to")]
@@ -113,7 +113,7 @@ def _absolute(path: Path) -> Path:
 
 def _backend(configuration: Configuration) -> str | None:
     """
-    Return the type of the backend, "cloud" for a cloud block; None if there is no such block.
+    Return the type of the backend, "cloud" for a cloud block, None if there is neither.
     """
     blocks = configuration.backends
     if any(block.type == "cloud" for block in blocks):
@@ -123,7 +123,7 @@ def _backend(configuration: Configuration) -> str | None:
 
 def _partial_backend(configuration: Configuration) -> str:
     """
-    Return the type of the one backend block where that leaves all settings to ``init``, else "".
+    Return the backend type if the only backend block leaves all settings to ``init``, else "".
     """
     blocks = configuration.backends
     is_partial = len(blocks) == 1 and not (blocks[0].attributes or blocks[0].blocks)
@@ -152,7 +152,7 @@ _SOURCE = re.compile(r'(?:^|[{,\s])"?source"?\s*[=:]\s*"([^"]*)"')
 
 def _sources(configuration: Configuration) -> dict[str, str]:
     """
-    Return the providers that its required_providers name, with their sources.
+    Return the providers in required_providers with their sources.
     """
     sources = {}
     for name, attribute in configuration.required_providers.items():
@@ -163,8 +163,7 @@ def _sources(configuration: Configuration) -> dict[str, str]:
 
 def _implied(configuration: Configuration) -> dict[str, str]:
     """
-    Return the providers that its blocks name or imply, with the sources they have if none is
-    declared.
+    Return the providers that blocks use, with the sources that apply if none is declared.
     """
     names = {block.labels[0] for block in configuration.providers}
     for block in configuration.resources:
@@ -203,7 +202,7 @@ class _ModuleTree:
 
     def enter(self, directory: Path, shown: str, *, called_at: Location | None) -> None:
         """
-        Read a module and those it calls; a call that leads back to an open one is a problem.
+        Read a module and those it calls; a module that calls itself is a problem.
         """
         if directory in self._open:
             circle = [*self._open[self._open.index(directory) :], directory]
@@ -238,7 +237,7 @@ class _ModuleTree:
     @property
     def copied(self) -> frozenset[Path]:
         """
-        The directories of the modules, and those in which a variable source chooses one.
+        The directories of the modules, and those from which a source with a variable may choose.
         """
         return frozenset((*self.modules, *(path for path in self._chosen if path.is_dir())))
 
@@ -260,8 +259,8 @@ class _ModuleTree:
 
     def passed_elsewhere(self, directory: Path) -> frozenset[str]:
         """
-        Return the variables of the module in ``directory`` that modules from elsewhere are given,
-        where OpenTofu reads it.
+        Return the variables of the module in ``directory`` that are passed to remote modules, if
+        OpenTofu reads it.
         """
         if self._engine != "tofu":
             return frozenset()
@@ -275,7 +274,7 @@ class _ModuleTree:
 
     def required_versions(self) -> Iterator[Constraint]:
         """
-        Return every constraint of the engine's version, the module's own first.
+        Yield every constraint on the engine's version, the module's own first.
         """
         for visit in self.modules.values():
             yield from visit.configuration.required_versions
@@ -283,14 +282,14 @@ class _ModuleTree:
 
     def is_for_one_engine(self) -> bool:
         """
-        Return whether the other kind of engine reads other files somewhere in the tree.
+        Return whether the other kind of engine would read different files anywhere in the tree.
         """
         return any(visit.configuration.is_for_one_engine for visit in self.modules.values())
 
     def provider_uses(self) -> dict[str, str]:
         """
-        Return every provider used in the tree with its source; what a module declares beats what it
-        implies.
+        Return every provider used in the tree with its source; declared sources win over implied
+        ones.
         """
         visits = [visit.configuration for visit in self.modules.values()]
         uses = {name: source for visit in visits for name, source in _implied(visit).items()}
@@ -298,8 +297,8 @@ class _ModuleTree:
 
     def provider_dependencies(self) -> dict[str, ProviderDependencies]:
         """
-        Return the dependencies of the provider configurations of the tree. A configuration that the
-        module gives to one of its local modules ("module.aws") could depend on anything.
+        Return the dependencies of all provider configurations in the tree. One that the module
+        passes to a local module ("module.aws") could depend on anything.
         """
         own = self.modules[self._root].configuration
         inner = {
@@ -313,9 +312,9 @@ class _ModuleTree:
 
     def protected(self, directory: Path, prefix: str) -> Iterator[ProtectedResource]:
         """
-        Return the resources with ``prevent_destroy``, under every name that a call gives them, and
-        those that they are moved from. ``prefix`` is the address of the module in ``directory``,
-        with a dot.
+        Yield the resources with ``prevent_destroy`` under every address that a module call gives
+        them, and under those that they were moved from. ``prefix`` is the address of the module in
+        ``directory``, with a dot.
         """
         configuration = self.modules[directory].configuration
         found = list(self._protected_now(directory, prefix))
@@ -347,7 +346,7 @@ class _ModuleTree:
 
     def check_files(self, package: Path | None) -> None:
         """
-        Note each file that is named by a path which leaves what will be copied.
+        Add a problem for each path that refers to a file which is not copied with the module.
         """
         copied = [*self.copied, *([package] if package else [])]
         for directory, visit in self.modules.items():
@@ -386,7 +385,7 @@ _VARIABLE_SOURCE = re.compile(r'"?(\.\.?/(?:[^"$%]*/)?)[^"]*\$\{')
 
 def _child(directory: Path, call: Block) -> Path | None:
     """
-    Return the directory of the local module that a call names, None if it names another one.
+    Return the directory of a local module that a call names, None for a remote one.
     """
     source = call.attributes.get("source")
     if source is None or source.literal is None:
@@ -399,7 +398,7 @@ _LOCAL = re.compile(r"\.\.?(/|\Z)")
 
 def _only(block: Block, attributes: Collection[str]) -> Block:
     """
-    Return the block with these attributes only.
+    Return the block with only these attributes.
     """
     items = {name: item for name, item in block.attributes.items() if name in attributes}
     return Block(block.type, block.labels, block.at, items)
@@ -407,8 +406,8 @@ def _only(block: Block, attributes: Collection[str]) -> Block:
 
 def _encryption(configuration: Configuration) -> str | None:
     """
-    Return a digest of how the module has its state encrypted, with the locals that this is made
-    from; the same wherever the blocks stand.
+    Return a digest of the module's state encryption and the locals it uses, independent of where
+    the blocks stand; None if it has none.
     """
     blocks = [b for b in configuration.evaluated_early if b.type == "encryption"]
     walk = _Walk(configuration)
@@ -447,7 +446,7 @@ def provider_dependencies(configuration: Configuration) -> dict[str, ProviderDep
 
 class _Walk:
     """
-    One walk along references, each followed once.
+    A walk along references that follows each once.
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -469,7 +468,7 @@ class _Walk:
     @property
     def local_texts(self) -> dict[str, str]:
         """
-        The expressions of the locals that the walk came through.
+        The expressions of the locals that the walk visited.
         """
         return {
             name: text

@@ -1,5 +1,5 @@
 """
-Files of a project: where blueprints lie, what they are called, which paths stay inside.
+Files of a project: where blueprints are, how they are named, which paths stay inside.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _STEPS_LINE = re.compile(r"^(?:steps|\"steps\")[ \t]*:", re.MULTILINE)
 
 class ProjectFiles(Struct, frozen=True):
     """
-    A project directory. Absolute; ``module_roots`` are further directories for modules.
+    A project directory (absolute); ``module_roots`` are further directories for modules.
     """
 
     project_dir: Path
@@ -36,7 +36,7 @@ class ProjectFiles(Struct, frozen=True):
 
     def show(self, path: Path) -> str:
         """
-        Return the path for messages: relative to the project where it lies inside, with "/".
+        Return the path for messages: relative to the project if it is inside, with "/".
         """
         normal = Path(os.path.normpath(path))
         for candidate in (normal, _real(path)):
@@ -46,9 +46,9 @@ class ProjectFiles(Struct, frozen=True):
 
     def blueprints(self) -> Mapping[str, list[Path]]:
         """
-        Return the blueprint files under ``blueprints/`` by the name they give themselves.
+        Return the blueprint files under ``blueprints/`` by the name they declare.
 
-        Only a line each is looked for: a file is parsed when it is loaded.
+        Only the line with the name is searched; a file is parsed when it is loaded.
         """
         by_name: dict[str, list[Path]] = {}
         for path in self._files():
@@ -67,18 +67,18 @@ class ProjectFiles(Struct, frozen=True):
 
     def stray_files(self) -> list[str]:
         """
-        Return the files under ``blueprints/`` that are blueprints by what is in them, or damaged
-        ones, and are not found by a name: without one, without steps, empty, binary.
+        Return the files under ``blueprints/`` that look like blueprints, or are damaged, and have
+        no name to find them by: without name or steps, empty, binary.
         """
         named = {path for paths in self.blueprints().values() for path in paths}
         return [self.show(path) for path in self._files() if path not in named and _is_stray(path)]
 
     def find(self, wanted: str, *, directory: Path) -> Path:
         """
-        Return the blueprint file that ``wanted`` means: a path from ``directory`` or the project,
+        Return the blueprint file for ``wanted``: a path relative to ``directory`` or the project,
         or a name under ``blueprints/``.
 
-        Raises Invalid if there is none, several of that name, or it lies outside of the project.
+        Raises Invalid if there is none, several have the name, or it lies outside the project.
         """
         if "/" in wanted or os.sep in wanted or wanted.endswith(_SUFFIXES):
             for base in (directory, self.project_dir):
@@ -108,7 +108,7 @@ class ProjectFiles(Struct, frozen=True):
 
     def check_unique(self, name: str, path: Path, at: Location, problems: Problems) -> None:
         """
-        Add a problem where another blueprint of the project has the same name.
+        Add a problem if another blueprint of the project has the same name.
         """
         for other in self.blueprints().get(name, ()):
             if _real(other) != _real(path):
@@ -119,8 +119,8 @@ class ProjectFiles(Struct, frozen=True):
         self, name: str, at: Location, *, base: Path, problems: Problems, what: str
     ) -> Path | None:
         """
-        Return the path that ``name`` means from ``base``; None, with a problem, where it lies
-        outside.
+        Return the path of ``name`` relative to ``base``; None, with a problem, if it lies outside
+        the project.
         """
         path = Path(os.path.normpath(base / name))
         if not _real(path).is_relative_to(_real(self.project_dir)):
@@ -132,8 +132,8 @@ class ProjectFiles(Struct, frozen=True):
         self, name: str, at: Location, *, base: Path, problems: Problems
     ) -> Path | None:
         """
-        Return the directory of a module; None, with a problem, where it may not be used or is not
-        there.
+        Return the directory of a module; None, with a problem, if it may not be used or does not
+        exist.
         """
         if "::" in name or re.match(r"[a-z+]+://|[\w.-]+@", name):
             hint = "fetch it into the project first; modules are local directories"
@@ -152,9 +152,6 @@ class ProjectFiles(Struct, frozen=True):
 
 
 def project_files(project: ProjectContext) -> ProjectFiles:
-    """
-    Return the files of the project that a command works in.
-    """
     return ProjectFiles(project.project_dir.resolve(), project.settings.module_roots)
 
 
@@ -163,7 +160,7 @@ _BLUEPRINT_KEYS = ("version", "steps", "environments")
 
 def _is_stray(path: Path) -> bool:
     """
-    Return whether a YAML file that is found by no name was meant as a blueprint, and holds no input
+    Return whether a YAML file without a name was probably meant as a blueprint, and holds no input
     values.
     """
     try:
@@ -176,8 +173,7 @@ def _is_stray(path: Path) -> bool:
 
 def _real(path: Path) -> Path:
     """
-    Return the path without links. A name that cannot be one of a file stays as it is: nothing is
-    there.
+    Return the path with symbolic links resolved. A name that no file can have is returned as it is.
     """
     try:
         return Path(os.path.realpath(path))
@@ -204,8 +200,8 @@ def project_notes(
     project: ProjectContext, deployment: Deployment, *, current_modules: bool
 ) -> list[str]:
     """
-    Return a sentence for each. ``current_modules`` tells that the modules are those of the project,
-    not of a record.
+    Return notes for the user. ``current_modules`` is true if the modules are those of the project,
+    not recorded ones.
     """
     notes = unread_files(deployment, project_files(project)) if current_modules else []
     if deployment.operations.is_shared and project.settings.project == DEFAULT_PROJECT:
@@ -218,9 +214,8 @@ def project_notes(
 
 def unread_files(deployment: Deployment, files: ProjectFiles) -> list[str]:
     """
-    Return a sentence for each file of values that lies in the directory of a module, and for each
-    provider state there or beside a module that it calls; whoever used the module before expects
-    them to count.
+    Return a note for each values file in a module's directory, and for each provider state there or
+    beside a module that it calls: whoever used the module before expects them to count.
     """
     steps = list(deployment.steps_and_hooks().values())
     modules = {Path(step.module.directory): step.name for step in steps}
@@ -261,7 +256,7 @@ def _unread_values(directory: Path, shown: str) -> Iterator[str]:
 
 def _left_states(directory: Path) -> Iterator[Path]:
     """
-    Return the provider states with objects in a directory of a module, relative to it.
+    Yield the provider states with objects in a module's directory, relative to it.
     """
     for place in (directory / _STATE, *sorted((directory / f"{_STATE}.d").glob(f"*/{_STATE}"))):
         if _holds_objects(place):

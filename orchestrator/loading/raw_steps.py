@@ -1,5 +1,5 @@
 """
-Steps as written, with their references still unchecked, and which of them needs which.
+Steps as written, before their references are checked, and their dependencies.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RawBackend(Struct, frozen=True):
 
 class RawStep(Struct, frozen=True):
     """
-    A step as written, in an environment. ``fields`` are its keys, for behaviour and hooks.
+    A step as written, in an environment. ``fields`` are its keys for behaviour and hooks.
     """
 
     name: str
@@ -64,7 +64,8 @@ class RawStep(Struct, frozen=True):
     @property
     def implied_needs(self) -> Mapping[str, Location]:
         """
-        The steps whose outputs its inputs and providers refer to, and where first.
+        The steps whose outputs its inputs and providers refer to, with the place of the first
+        reference.
         """
         steps: dict[str, Location] = {}
         for value in (*self.inputs.values(), *self.providers.values()):
@@ -76,7 +77,7 @@ class RawStep(Struct, frozen=True):
 
 def check_shape(node: Node, problems: Problems, *, what: str) -> None:
     """
-    Add what is wrong with the shape of a step, or of what an environment sets over one.
+    Add the problems in the shape of a step, or of an environment's settings for one.
     """
     fields = without_nulls(problems.fields(node, _KEYS, what=what))
     inputs = fields.get("inputs")
@@ -90,7 +91,7 @@ def parse_step(
     name: str, node: Node, at: Location, environment: EffectiveBlueprint, problems: Problems
 ) -> RawStep:
     """
-    Return the step in its node; what is wrong with it is added to ``problems``.
+    Return the step; problems are collected.
     """
     what = f"step {name!r}"
     check_shape(node, problems, what=what)
@@ -131,7 +132,7 @@ def parse_step(
 
 def parse_backend(node: Node | None, problems: Problems) -> RawBackend:
     """
-    Return the backend in its node; local under ``.orchestrator/state/`` where nothing is said.
+    Return the backend; local under ``.orchestrator/state/`` if none is declared.
     """
     if node is None:
         return RawBackend("local", _local_backend(Location("built in")))
@@ -172,8 +173,8 @@ def _retain(node: Node | None, problems: Problems) -> Retain | None:
 
 def backend_rules(blueprint: RawBlueprint, values: Mapping[str, InputValue]) -> ReferenceRules:
     """
-    What a backend's configuration may refer to: no environment variable, whose value counts as
-    sensitive, and no input that is sensitive by itself or its value.
+    Return what a backend configuration may refer to: no environment variables, which count as
+    sensitive, and no inputs that are sensitive by declaration or value.
     """
     sensitive = {item.name for item in blueprint.inputs.values() if item.sensitive}
     sensitive.update(name for name, value in values.items() if value.sensitive)
@@ -182,8 +183,8 @@ def backend_rules(blueprint: RawBlueprint, values: Mapping[str, InputValue]) -> 
 
 def step_graph(raw_steps: Mapping[str, RawStep], problems: Problems) -> Graph:
     """
-    Return the graph of the steps by explicit and implied needs; an empty one where they form a
-    circle.
+    Return the graph of explicit and implied dependencies; empty, with a problem, if they form a
+    cycle.
     """
     needs: dict[str, dict[str, Location]] = {}
     for name, raw_step in raw_steps.items():

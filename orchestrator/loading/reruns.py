@@ -1,5 +1,5 @@
 """
-Deployments of earlier runs, to be carried out again.
+Loads deployments of earlier runs for retry, rollback and promotion.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def summary_if_readable(
     project: ProjectContext, selection: BlueprintSelection
 ) -> BlueprintSummary | Invalid:
     """
-    Return the blueprint, or what is wrong with its file: a run can be repeated without it. Invalid
-    is raised for a path, which does not say how the blueprint is called.
+    Return the blueprint's summary, or the problems of its file: a run can be repeated without it.
+    Raises Invalid if the blueprint is given as a path, because that does not tell its name.
     """
     try:
         return load_summary(project, selection)
@@ -61,9 +61,9 @@ def find_prior_run(
     steps: Sequence[str],
 ) -> PriorRun:
     """
-    Return the run of the blueprint and environment that is to be repeated: the one that is named,
-    else the one that the records of the steps name as failed. Where neither the file can be read
-    nor anything is recorded, what is wrong with the file is raised.
+    Return the run to repeat: the one that is named, else the one that the records of the steps name
+    as failed. If the file cannot be read and nothing is recorded, the problems of the file are
+    raised.
     """
     if isinstance(summary, Invalid):
         blueprint, environment = selection.blueprint, selection.environment or "default"
@@ -88,7 +88,7 @@ def repeated_deployment(
     summary: BlueprintSummary | None,
 ) -> Deployment:
     """
-    Return the deployment of an earlier run, with current secrets.
+    Return the deployment of an earlier run with current secrets.
     """
     stored, steps = prior.deployment, None
     if stored.withheld:
@@ -126,9 +126,9 @@ def promoted_deployment(
     read_archived: Callable[[bytes, str], str],
 ) -> tuple[PriorRun, Deployment]:
     """
-    Return a run of the blueprint in any environment, and the blueprint in this one with the modules
-    of that run. Raises Refused if the run does not have them for all of the steps.
-    ``read_archived`` is the text of a file in a module archive, "" where there is none.
+    Return a run of the blueprint in any environment, and the blueprint in this environment with the
+    modules of that run. Raises Refused if the run lacks the module of a step. ``read_archived``
+    returns the text of a file in a module archive, "" if there is none.
     """
     prior = read_prior_run(
         files,
@@ -154,7 +154,7 @@ def promoted_deployment(
 
 def _blobs_of_modules(store: OperationStore, run: RunRecord) -> dict[str, bytes]:
     """
-    Return the snapshots and lock files of a run that the store has, by the names of their blobs.
+    Return the module snapshots and lock files of a run that the store has, by blob name.
     """
     names = [name for row in run.steps for name in module_blobs(row)]
     blobs = {name: store.blob(name) for name in dict.fromkeys(names)}

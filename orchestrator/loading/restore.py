@@ -1,6 +1,6 @@
 """
-From a stored deployment back to one that can be run, with current secrets; so are steps that left
-the blueprint restored, beside those that are still in it.
+Restores stored deployments, with current secrets: those of earlier runs, and steps that were
+removed from the blueprint.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from orchestrator.project import BlueprintSelection, ProjectContext
 class CurrentSources(Struct, frozen=True):
     """
     What a stored deployment takes from the present: the process environment, the blueprint as far
-    as it can still be read, and the steps whose inputs hold secrets that only the blueprint has.
+    as it can be read, and the steps whose inputs hold secrets that only the blueprint has.
     """
 
     project_dir: Path
@@ -81,8 +81,8 @@ def restore_deployment(
     input_policy: InputPolicy = InputPolicy.REQUIRED,
 ) -> Deployment:
     """
-    Return the deployment of run ``run_id``. Raises Invalid, with all problems, if a secret of it is
-    not to be had any more; where those that are AVAILABLE do, it is left out.
+    Return the deployment of run ``run_id``. Raises Invalid, with all problems, if one of its
+    secrets is no longer available; with `InputPolicy.AVAILABLE` it is left out instead.
     """
     problems, missing = Problems(), Problems()
     if input_policy is InputPolicy.REQUIRED:
@@ -114,7 +114,7 @@ def restore_deployment(
 
 def stored_module(stored: StoredDeployment, step: Step, project_dir: Path) -> Module:
     """
-    Return the recorded facts of a stored step's module, and its place in the project if it has one.
+    Return the recorded module of a step, with its directory in the project, if it has one.
     """
     name, package = split_reference(step.module_ref)
     base = (project_dir / stored.path).parent
@@ -127,7 +127,7 @@ def _step(
     step: Step, stored: StoredDeployment, current: CurrentSources, at: Location, problems: Problems
 ) -> Step:
     """
-    Return the step and the roots of its hooks, with the withheld secrets put back.
+    Return the step and its module hooks with the withheld secrets filled in.
     """
     current_step = (current.steps or {}).get(step.name)
     inputs: dict[str, Template] = dict(step.inputs)
@@ -154,8 +154,8 @@ def _step(
 
 def _setting(step: str, name: str, current: CurrentSources) -> Json:
     """
-    Return a credential among the settings of a step as the blueprint has it now; where that no
-    longer has the step, as all others have it. None if there is none.
+    Return a credential in the settings of a step as the blueprint has it now; if the step is no
+    longer there, the value that all other steps share. None if there is none.
     """
     steps = current.steps or {}
     asked = [steps[step]] if step in steps else steps.values()
@@ -171,8 +171,8 @@ def _inputs(
     problems: Problems,
 ) -> dict[str, InputValue]:
     """
-    Return the stored values, with current secrets: from ``ORCHESTRATOR_INPUT_<name>``, else from
-    where each came.
+    Return the stored inputs with current secrets: from ``ORCHESTRATOR_INPUT_<name>``, else from the
+    source of each.
     """
     secrets = {
         name: Declaration(
@@ -215,8 +215,8 @@ def _environment(
     problems: Problems,
 ) -> dict[str, str]:
     """
-    Return the recorded environment variables with their current values; one that a step needs must
-    be set.
+    Return the recorded environment variables with current values; one that a step needs must be
+    set.
     """
     needed = {
         reference.names[0]
@@ -232,7 +232,7 @@ def _environment(
 
 def _templates(step: Step) -> Iterator[Template]:
     """
-    Return the templates that are resolved when the step is applied; those of its hooks are not.
+    Yield the templates that are resolved when the step is applied, without those of its hooks.
     """
     yield from step.inputs.values()
     yield from step.providers.values()
@@ -244,7 +244,7 @@ def _templates(step: Step) -> Iterator[Template]:
 
 def _former_paths(stored: StoredDeployment, summary: BlueprintSummary | None) -> tuple[str, ...]:
     """
-    Return all files whose records are those of this blueprint, beside the one it is in now.
+    Return all other files whose records belong to this blueprint.
     """
     now = summary.path if summary else stored.path
     paths = (stored.path, *stored.moved_from, *(summary.moved_from if summary else ()))
@@ -258,12 +258,11 @@ def deployment_with_orphans(
     project: ProjectContext, selection: BlueprintSelection, open_store: StoreOpener, *, whole: bool
 ) -> Deployment:
     """
-    Return the blueprint as far as it is still there, and the steps that left it as they were
-    applied: ``whole``, or only as far as a destroy needs them. ``open_store`` opens an operation
-    store.
+    Return the blueprint as far as it still exists, with its orphans as they were applied:
+    ``whole``, or only what a destroy needs. ``open_store`` opens an operation store.
 
-    A blueprint or an environment that is gone altogether is known by its records in the operation
-    stores of the project and of its other blueprints.
+    A blueprint or environment that no longer exists is found by its records in the operation stores
+    of the project and of its other blueprints.
     """
     base = _remaining_deployment(project, selection, open_store)
     with open_store(base.operations) as store:
@@ -288,8 +287,8 @@ def gone_deployment(
     project: ProjectContext, selection: BlueprintSelection, open_store: StoreOpener
 ) -> Deployment | None:
     """
-    What records tell of a blueprint or an environment that is gone, without steps; None if it is
-    there, or where nothing is recorded: then loading it says what is wrong.
+    Return the deployment, without steps, of a blueprint or environment that only records know. None
+    if it exists, or if nothing is recorded: then loading it reports what is wrong.
     """
     wanted = selection.environment
     try:
@@ -328,8 +327,8 @@ def gone_deployment(
 
 def _check_file_gone(project: ProjectContext, gone: Deployment) -> None:
     """
-    Raise Invalid if the blueprint's file is there under another name than was asked for: what it
-    still has is no orphan.
+    Raise Invalid if the blueprint's file still exists under another name than was asked for: then
+    its steps are no orphans.
     """
     if not (project.project_dir / gone.path).is_file():
         return
@@ -344,12 +343,11 @@ def with_orphans(
     base: Deployment, orphans: Mapping[str, Orphan], current: CurrentSources, *, whole: bool
 ) -> Deployment:
     """
-    Return the deployment with its orphans, each with the inputs that it was applied with and with
-    current secrets, as far as there are any. An orphan needs the steps that it needed when it was
-    applied and that are still there. Orphans that are not ``whole`` can be destroyed, and neither
-    asked for nor checked.
+    Return the deployment with its orphans, each with its recorded inputs and current secrets, as
+    far as available. An orphan depends on the same steps as when it was applied, if they still
+    exist. Unless ``whole``, orphans can be destroyed, but neither planned nor checked.
 
-    Raises Invalid if they need each other: they were applied at different times.
+    Raises Invalid if they form a cycle, which is possible as they were applied at different times.
     """
     names = {*base.steps, *orphans}
     steps, env = dict(base.steps), dict(base.env)
@@ -385,8 +383,8 @@ def _with_inputs(inputs: Mapping[str, InputValue], root: Step) -> Step:
 
 def _bare(step: Step) -> Step:
     """
-    Return the step as far as a destroy needs it. Of its compensation only a module's objects can be
-    destroyed.
+    Return the step with what a destroy needs. Of its compensation only the objects of a module can
+    be destroyed.
     """
     compensation = step.compensate if isinstance(step.compensate, ModuleHook) else None
     return replace(step, verify=(), identity={}, search={}, compensate=compensation)
@@ -394,8 +392,8 @@ def _bare(step: Step) -> Step:
 
 def _alone(stored: StoredDeployment, step: Step) -> StoredDeployment:
     """
-    Return the deployment with one step only and what that step refers to: the secrets of other
-    steps are not asked for.
+    Return the deployment with one step only and what it refers to, so that the secrets of other
+    steps are not required.
     """
     used = {
         (ref.kind, ref.names) for template in _all_templates(step) for ref in template.references
@@ -410,8 +408,7 @@ def _alone(stored: StoredDeployment, step: Step) -> StoredDeployment:
 
 def _all_templates(step: Step) -> Iterator[Template]:
     """
-    Return the templates that are resolved when the step is applied, and those that its hooks are
-    made from.
+    Yield the templates of the step and of its hooks.
     """
     yield from _templates(step)
     for hook in (step.compensate, step.before_destroy):

@@ -1,5 +1,5 @@
 """
-The shape of a blueprint file: which keys may stand where. Names are followed in later modules.
+The shape of a blueprint file: which keys are allowed where. Later modules check the names.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ _PROVIDER_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 class Declaration(Struct, frozen=True):
     """
-    An input that a blueprint declares. ``default`` is a value or a ``from:``; None: required.
-    ``type_text`` is the type as it is written.
+    An input that a blueprint declares. ``default`` is a value or a ``from:``; None if the input is
+    required. ``type_text`` is the type as written.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Declaration(Struct, frozen=True):
 
 class EnvironmentSettings(Struct, frozen=True):
     """
-    What a blueprint sets and an environment may set over it. ``absence_timeout`` is in seconds.
+    Settings of a blueprint that an environment may override. ``absence_timeout`` is in seconds.
     """
 
     engine: Node | None = None
@@ -83,7 +83,8 @@ class EnvironmentSettings(Struct, frozen=True):
 
 class RawEnvironment(Struct, frozen=True):
     """
-    An environment as declared. ``inputs_from`` are file names; ``steps`` what it sets over steps.
+    An environment as declared. ``inputs_from`` are file names; ``steps`` are its overrides of
+    steps.
     """
 
     name: str
@@ -114,7 +115,7 @@ class RawBlueprint(Struct, frozen=True):
 
 def parse_blueprint(root: Node, problems: Problems) -> RawBlueprint:
     """
-    Return the blueprint in a document; what is wrong with its shape is added to ``problems``.
+    Return the blueprint in a document; problems are collected.
     """
     fields = without_nulls(problems.fields(root, _TOP, what="the blueprint"))
     version = fields.get("version")
@@ -142,7 +143,7 @@ def parse_blueprint(root: Node, problems: Problems) -> RawBlueprint:
 
 def without_nulls(fields: Mapping[str, Node]) -> dict[str, Node]:
     """
-    Return the fields that are not null: null says the same as leaving the key out.
+    Return the fields that are not null: null means the same as an absent key.
     """
     return {
         name: node
@@ -168,7 +169,7 @@ def _check_name(name: str, at: Location, problems: Problems, *, what: str) -> No
 
 def _maps(node: Node | None, problems: Problems, *, what: str) -> Mapping[str, Node]:
     """
-    Return the entries of a map of maps; an entry that is null counts as empty.
+    Return the entries of a map of maps; null counts as an empty map.
     """
     if node is None:
         return {}
@@ -213,7 +214,7 @@ def absence_method(node: Node, problems: Problems) -> AbsenceMethod | None:
 
 def duration(node: Node, problems: Problems, *, what: str) -> float | None:
     """
-    Return the seconds that a duration stands for.
+    Return a duration in seconds.
     """
     try:
         return seconds(node.plain)
@@ -224,7 +225,8 @@ def duration(node: Node, problems: Problems, *, what: str) -> float | None:
 
 def check_providers(node: Node, problems: Problems) -> None:
     """
-    Add a problem for what is no provider configuration: a map, or a list of maps with ``alias``.
+    Add a problem for each provider configuration that is neither a map nor a list of maps with
+    ``alias``.
     """
     if node.kind != "map":
         problems.add(f"providers must be a map, not {node.shape}", node.at)
@@ -268,14 +270,14 @@ def _inputs(node: Node | None, problems: Problems) -> Mapping[str, Declaration]:
 
 def default_at(item: Node) -> Location:
     """
-    Where an input's ``from`` key stands.
+    Return where an input's ``from`` key stands.
     """
     return item.key_at.get("from", item.at)
 
 
 def _type(node: Node | None, problems: Problems, *, what: str) -> tuple[Type, str]:
     """
-    Return the type, and the expression for it; anything where there is none.
+    Return the type and its expression; ``any`` if none is declared.
     """
     anything = (ANY, "any")
     if node is None:

@@ -1,5 +1,5 @@
 """
-Where the value of an input may come from besides being written: ``from:`` and ``${env.X}``.
+Sources of input values other than literals: ``from:`` and ``${env.X}``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ COMMAND_SECONDS = 120.0
 
 class CommandFailed(Exception):
     """
-    A ``from.command`` gave no value; the message never holds what it printed.
+    A ``from.command`` gave no value; the message never contains its output.
     """
 
 
 class FromMapping(Struct, frozen=True):
     """
-    A ``from:`` as written: an environment variable, a command (argument vector) or a file.
-    ``digest`` is what a rerun file says the value was.
+    A ``from:`` as written: an environment variable, a command (argv) or a file. ``digest`` is the
+    digest that a rerun file recorded for the value.
     """
 
     kind: Literal["env", "command", "file"]
@@ -51,7 +51,7 @@ class FromMapping(Struct, frozen=True):
 
     def as_reference(self, base: Path) -> Json:
         """
-        Return the ``from:`` mapping that gives the same value again, wherever it stands.
+        Return a ``from:`` mapping for the same source that can stand in any file.
         """
         match self.kind:
             case "env":
@@ -64,7 +64,7 @@ class FromMapping(Struct, frozen=True):
 
 def is_from(node: Node) -> bool:
     """
-    Return whether a value is a ``from:`` mapping rather than a map that happens to have such a key.
+    Return whether a value is a ``from:`` mapping, not just a map with such a key.
     """
     inner = node.fields.get("from")
     return (
@@ -78,7 +78,7 @@ def is_from(node: Node) -> bool:
 
 def parse_from(node: Node, problems: Problems) -> FromMapping | None:
     """
-    Return the ``from:`` mapping in a node for which `is_from` holds.
+    Return the ``from:`` mapping of a node for which `is_from` is true.
     """
     ((kind, value),) = node.fields["from"].fields.items()
     digest_node = node.fields.get("digest")
@@ -109,11 +109,10 @@ def fetch(
     problems: Problems,
 ) -> str | None:
     """
-    Return the text that a source gives, without the newline at its end; None if there is none.
+    Return the text from a source, without the final newline; None if there is none.
 
-    A file must lie below ``inside``, if that is given: a blueprint cannot read what is not of its
-    project. A variable that is not set is no problem here: the caller knows whether the value is
-    needed.
+    A file must lie below ``inside``, if given: a blueprint must not read files outside its project.
+    A variable that is not set is no problem here: the caller knows whether the value is required.
     """
     match source.kind:
         case "env":
@@ -144,8 +143,8 @@ def fetch(
 
 def commands_of(project: ProjectContext) -> Callable[[Sequence[str]], str]:
     """
-    Runs the programs that give values to a project's inputs, in its directory; raises CommandFailed
-    if the operator forbids them.
+    Return a function that runs the programs for a project's inputs, in its directory. It raises
+    CommandFailed if the operator forbids them.
     """
     trust = project.settings.trust
 
@@ -159,11 +158,10 @@ def commands_of(project: ProjectContext) -> Callable[[Sequence[str]], str]:
 
 def run_command(argv: Sequence[str], *, directory: Path | None = None) -> str:
     """
-    What a program prints on stdout, as UTF-8 text. No shell, no stdin, at most two minutes; the
-    values of inputs are not in its environment.
+    Run a program and return its stdout as UTF-8 text. No shell, no stdin, at most two minutes;
+    input values are not in its environment.
 
-    Raises CommandFailed if it cannot be started, does not end, or ends with another exit code than
-    0.
+    Raises CommandFailed if it cannot be started, does not end, or exits with a code other than 0.
     """
     import subprocess  # here: most commands start none, and reading ones must not wait for it
 

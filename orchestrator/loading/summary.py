@@ -1,5 +1,5 @@
 """
-From a blueprint's name to its `BlueprintSummary`, quickly: for commands that only read.
+Loads a `BlueprintSummary` by the name of its blueprint, quickly: for commands that only read.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _SCHEMES = {"s3": "s3://", "gcs": "gs://", "azurerm": "az://"}
 
 def store_backend(reading: ReadBlueprint) -> RawBackend:
     """
-    Return the backend that decides where the operation store lies: that of the environment, where
-    it is local the first other one of a step.
+    Return the backend that decides the default location of the operation store: that of the
+    environment, or, if that is local, the first one of a step that is not.
     """
     backends = (reading.backend, *(step.backend for step in reading.raw_steps.values()))
     return next((item for item in backends if item.type != "local"), reading.backend)
@@ -55,7 +55,7 @@ def store_backend(reading: ReadBlueprint) -> RawBackend:
 
 def inputs_of_location(reading: ReadBlueprint, url: str | None) -> frozenset[str]:
     """
-    Return the names of the inputs that the location depends on.
+    Return the names of the inputs that the location of the store depends on.
     """
     backend = store_backend(reading)
     if not _needs_block(backend, url):
@@ -68,8 +68,8 @@ def store_location(
     reading: ReadBlueprint, inputs: Mapping[str, InputValue], url: str | None
 ) -> StoreLocation:
     """
-    Return the location of the operation store. ``url`` is what ``operations.url`` says, None if it
-    says nothing. A backend block whose values are not known here tells no place.
+    Return the location of the operation store. ``url`` is ``operations.url``, None if not set. A
+    backend block with values that are not known here gives no location.
     """
     backend = store_backend(reading)
 
@@ -100,7 +100,7 @@ def _needs_block(backend: RawBackend, url: str | None) -> bool:
 
 def _settings(backend: RawBackend) -> Template:
     """
-    Return the configuration of a backend but for what tells one state from another.
+    Return the backend configuration without the setting that names the state.
     """
     raw = backend.config.template.raw
     settings = raw if isinstance(raw, Mapping) else {}
@@ -114,10 +114,10 @@ def load_summary(
     run_command: Callable[[Sequence[str]], str] | None = None,
 ) -> BlueprintSummary:
     """
-    Return the blueprint in an environment as reading commands need it: no module is read, and
-    inputs are looked at only where the place of the operation store depends on them.
+    Load the blueprint in an environment for commands that only read: no module is read, and inputs
+    are resolved only if the location of the store depends on them.
 
-    Raises Invalid with all problems that show without modules.
+    Raises Invalid with all problems that can be found without modules.
     """
     reading = read_blueprint(project, selection)
     problems, blueprint = reading.problems, reading.blueprint
@@ -158,8 +158,7 @@ def load_summary(
 
 def environment_names(project: ProjectContext, blueprint: str) -> tuple[str, ...]:
     """
-    Return the environments that a blueprint declares, ("default",) if none, as they stand in the
-    file.
+    Return the environments that a blueprint declares, as declared; ("default",) if none.
     """
     files = project_files(project)
     path = files.find(blueprint, directory=project.directory)
@@ -189,15 +188,15 @@ def _step_summary(raw_step: RawStep, needs: frozenset[str]) -> StepSummary:
 
 def blueprint_names(project: ProjectContext) -> list[str]:
     """
-    Return the names of the project's blueprints, sorted.
+    Return the sorted names of the project's blueprints.
     """
     return sorted(project_files(project).blueprints())
 
 
 def all_summaries(project: ProjectContext) -> list[BlueprintSummary]:
     """
-    Return every blueprint of the project in each of its environments; raises Invalid with the
-    problems of all that are wrong.
+    Return every blueprint of the project in each of its environments. Raises Invalid with the
+    problems of all.
     """
     summaries: list[BlueprintSummary] = []
     problems: list[Problem] = []
@@ -214,7 +213,7 @@ def all_summaries(project: ProjectContext) -> list[BlueprintSummary]:
 
 def summary_of_target(project: ProjectContext, target: Target) -> BlueprintSummary | None:
     """
-    Return the blueprint and environment of a target; None if the project no longer has them.
+    Return the blueprint and environment of a target, None if the project no longer has them.
     """
     if target.blueprint not in blueprint_names(project):
         return None
@@ -227,8 +226,8 @@ def store_locations(
     project: ProjectContext, blueprint: str | None = None, environment: str | None = None
 ) -> list[StoreLocation]:
     """
-    Return the operation stores of the project and of its blueprints, each once; with ``blueprint``
-    or ``environment`` only theirs. A blueprint that cannot be read tells none.
+    Return the distinct operation stores of the project and its blueprints, or only those of
+    ``blueprint`` or ``environment``. A blueprint that cannot be read is skipped.
     """
     locations = [] if blueprint or environment else [project.operations]
     for name in blueprint_names(project):
@@ -249,8 +248,8 @@ def seen_locations(
 ) -> list[StoreLocation]:
     """
     Return the operation stores in which this machine has seen entries of a wanted blueprint and
-    environment: one that left its blueprint took along what says where its records lie. They are
-    reached as a known one of their kind.
+    environment: once that is removed from the blueprint, no file says where its records are. Each
+    gets the configuration of a known store of its kind.
     """
     configs = {(location.url or "").partition(":")[0]: location.config for location in known}
     return [
@@ -266,8 +265,8 @@ def blueprint_reference(
     open_store: Callable[[StoreLocation], AbstractContextManager[OperationStore]],
 ) -> str:
     """
-    How to name the blueprint of a target: by the path in its record where no blueprint under
-    ``blueprints/`` has the name.
+    Return how to name the blueprint of a target on a command line: by the path in its record if no
+    blueprint under ``blueprints/`` has the name.
     """
     if target.blueprint in blueprint_names(project):
         return target.blueprint

@@ -1,5 +1,5 @@
 """
-Type expressions as Terraform writes them, and values converted to them as Terraform converts.
+Type expressions in Terraform's syntax, and the conversion of values by Terraform's rules.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _COLLECTIONS: Mapping[str, TypeKind] = {"list": "list", "set": "set", "map": "ma
 
 class Type(Struct, frozen=True):
     """
-    A type. ``of`` is what a list, set or map holds; ``attributes`` are an object's, ``optional``
-    the names among them that may be left out, ``defaulted`` those of them with a default.
+    A type. ``of`` is the element type of a list, set or map; ``attributes`` are those of an object,
+    ``optional`` the names that may be left out, ``defaulted`` those with a default.
     """
 
     kind: TypeKind
@@ -67,10 +67,9 @@ ANY = Type("any")
 
 def parse_type(text: str) -> Type:
     """
-    Return the type that an expression such as ``map(object({a = string, b = optional(number)}))``
-    names.
+    Return the type of an expression such as ``map(object({a = string, b = optional(number)}))``.
 
-    Raises ValueError if it is none.
+    Raises ValueError if it cannot be parsed.
     """
     parser = _Parser(_tokens(text))
     result = parser.parse()
@@ -182,11 +181,10 @@ class _Parser:
 
 def convert(wanted: Type, node: Node, problems: Problems, *, what: str) -> Json:
     """
-    Return the node's value as ``wanted``; what does not fit is added to ``problems``, without its
-    value.
+    Return the node's value converted to ``wanted``; mismatches become problems, without the value.
 
-    Text that was written without quotes stays as written where text is wanted (``1.10``). Null fits
-    every type. Attributes that an object type does not name are kept.
+    An unquoted scalar stays as written if text is wanted (``1.10``). Null fits every type.
+    Attributes that an object type does not declare are kept.
     """
     if node.kind == "scalar" and node.value is None:
         return None
@@ -249,7 +247,7 @@ def _map(wanted: Type, node: Node, problems: Problems, what: str) -> Json:
 
 def check_attributes(wanted: Type, node: Node, problems: Problems, *, what: str) -> None:
     """
-    Add a problem for each attribute in the node that an object type does not name.
+    Add a problem for each attribute that an object type does not declare.
     """
     if node.kind == "list":
         elements = wanted.elements or (wanted.of or ANY,) * len(node.items)

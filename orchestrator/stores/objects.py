@@ -436,7 +436,7 @@ class ObjectsStore:
 
     def _list(self, prefix: str) -> Iterator[tuple[str, str | None]]:
         """
-        Return the names that begin with ``prefix``, and the tag of what each holds.
+        Yield the names that begin with ``prefix``, and the tag of what each holds.
         """
         with self._readable_errors(prefix):
             for page in self._client.list(f"{self._base}/{prefix}"):

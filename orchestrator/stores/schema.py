@@ -88,7 +88,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 def _statements(script: str) -> Iterator[str]:
     """
-    Return the statements of a script; `executescript` is no use, for it commits first.
+    Yield the statements of a script; `executescript` is no use, for it commits first.
     """
     statement = ""
     for line in script.splitlines(keepends=True):

@@ -292,7 +292,7 @@ def _is_long_document(text: str) -> bool:
 
 def _difference(change: AttributeChange) -> Iterator[str]:
     """
-    Return the lines that differ, marked with + and -, each with those around it.
+    Yield the lines that differ, marked with + and -, each with those around it.
     """
     old = _lines(change.before) if change.before is not None else []
     new = _lines(change.after) if change.after is not None else []

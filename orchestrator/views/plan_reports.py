@@ -48,7 +48,7 @@ class Finding(Struct, frozen=True):
 
 def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
     """
-    Return the warnings of a plan; one that names no file stands in the ``blueprint`` file.
+    Yield the warnings of a plan; one that names no file stands in the ``blueprint`` file.
     """
     for step in document.steps:
         details: set[str] = set()
@@ -71,7 +71,7 @@ def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
 
 def gate_findings(document: GateDocument, *, blueprint: str) -> Iterator[Finding]:
     """
-    Return the warnings of a gate beside those of its plan.
+    Yield the warnings of a gate beside those of its plan.
     """
     for item in _beside_plan(document):
         level: Literal["error", "warning"] = "error" if item.severity == "fail" else "warning"

@@ -162,7 +162,7 @@ def _since(step: RecoveryStep, paper: Paper, *, brief: bool) -> str:
 
 def _facts(step: RecoveryStep, *, verbose: bool) -> Iterator[tuple[str, str, Part]]:
     """
-    Return the known facts of a step, as rows of label, style and text.
+    Yield the known facts of a step, as rows of label, style and text.
     """
     evidence, tried = step.evidence, step.evidence.last_attempt
     if step.last_error:

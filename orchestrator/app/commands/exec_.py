@@ -204,7 +204,7 @@ def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledSt
 
 def _since_complete(history: list[OperationRecord]) -> Iterator[OperationRecord]:
     """
-    Return the entries, newest first, that the values in the provider state may come from: back to
+    Yield the entries, newest first, that the values in the provider state may come from: back to
     the last one by which all of it was applied.
     """
     for entry in history:

@@ -117,7 +117,7 @@ def _of_state(
     place: BlueprintAddress, status: StatusDocument, allowed: Allowed
 ) -> Iterator[GateReason]:
     """
-    Return the reasons in the records of the steps. A step that failed only warns: the change may be
+    Yield the reasons in the records of the steps. A step that failed only warns: the change may be
     its repair.
     """
     for step in status.steps:

@@ -278,7 +278,7 @@ def digest_of(store: OperationStore, records: Sequence[OperationRecord]) -> str:
 
 def export_store(store: OperationStore) -> Iterator[str]:
     """
-    Return one line of JSON for each target, with all its entries.
+    Yield one line of JSON for each target, with all its entries.
     """
     for record in store.records():
         target = record.target.target

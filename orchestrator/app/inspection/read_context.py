@@ -301,7 +301,7 @@ def hook_targets(
     records: Mapping[str, OperationRecord], step: str, watch: LivenessProbe
 ) -> Iterable[HookTarget]:
     """
-    Return the roots of the step's actions that are, or may be, still there.
+    Yield the roots of the step's actions that are, or may be, still there.
     """
     for kind in HOOK_KINDS:
         record = records.get(hook_step_name(step, kind))

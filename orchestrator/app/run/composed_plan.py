@@ -405,7 +405,7 @@ def _own_configurations(prepared: PreparedStep) -> Iterator[str]:
 
 def _configurations(prepared: PreparedStep) -> Iterator[tuple[str, ProviderConfiguration]]:
     """
-    Return the provider configurations that the blueprint gives the step, by local name.
+    Yield the provider configurations that the blueprint gives the step, by local name.
     """
     work_dir = prepared.work_dir
     sources = prepared.snapshot.all_provider_sources

@@ -106,7 +106,7 @@ def _bounded(services: Services, run: RunPeriod) -> RunPeriod:
 
 def _from_files(runner: StepRunner, lock: StateLock) -> Iterable[RunPeriod]:
     """
-    Return the last run on this machine that began before the lock was taken: there may be
+    Yield the last run on this machine that began before the lock was taken: there may be
     thousands.
     """
     ours = (runner.deployment.project, runner.deployment.blueprint, runner.deployment.environment)
@@ -123,7 +123,7 @@ def _from_files(runner: StepRunner, lock: StateLock) -> Iterable[RunPeriod]:
 
 def _from_entries(entries: Iterable[OperationRecord]) -> Iterable[RunPeriod]:
     """
-    Return the runs that left a marker, also those of other machines.
+    Yield the runs that left a marker, also those of other machines.
     """
     after: datetime | None = None
     for entry in entries:

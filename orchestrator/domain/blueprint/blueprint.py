@@ -45,7 +45,7 @@ _DATABASE_VARIABLES = ("PG_CONN_STR", "PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDA
 
 def url_scheme(url: str) -> str | None:
     """
-    Return the scheme of an ``operations.url``, None if it is a path.
+    Return the scheme of an ``operations.url`` in lower case, None if it is a path.
 
     >>> url_scheme("S3://bucket"), url_scheme("ops.db")
     ('s3', None)
@@ -56,8 +56,8 @@ def url_scheme(url: str) -> str | None:
 
 def store_url_problem(url: str, environ: Mapping[str, str]) -> str | None:
     """
-    Why this can be no ``operations.url``; None if it can. Nothing of it is repeated: it may hold a
-    password.
+    Return why this is not a valid ``operations.url``, None if it is one. The URL is not repeated:
+    it may hold a password.
 
     >>> store_url_problem("s3:///prefix", {}), store_url_problem("postgres://db/ops", {})
     ('names no bucket', None)
@@ -83,11 +83,13 @@ def store_url_problem(url: str, environ: Mapping[str, str]) -> str | None:
 
 class StoreLocation(Struct, frozen=True):
     """
-    ``url`` is what ``operations.url`` says, else the place beside the provider states of
-    ``backend``. Without one, records are kept on this machine: as they should with the backend
-    ``local``, for want of a shared store with any other.
+    Where the operation store of a blueprint is.
 
-    ``config`` is the backend block where it has the credentials for ``url``.
+    ``url`` is ``operations.url`` if that is set, else the place beside the provider states of
+    ``backend``. If it is None, records are kept on this machine: right for the backend ``local``,
+    and all that can be done for another backend beside which no store can be.
+
+    ``config`` is the backend block if it has the credentials for ``url``.
     """
 
     backend: str = "local"
@@ -100,21 +102,21 @@ class StoreLocation(Struct, frozen=True):
     @property
     def lacks_shared_store(self) -> bool:
         """
-        Whether provider states are shared and the records would not be.
+        Whether provider states are shared but records would stay on this machine.
         """
         return self.url is None and self.backend != "local"
 
     @property
     def is_shared(self) -> bool:
         """
-        Whether the store is one for several machines.
+        Whether several machines can use the store.
         """
         return url_scheme(self.url or "") in SHARED_SCHEMES
 
 
 def location_beside(backend: str, config: Mapping[str, Json]) -> StoreLocation:
     """
-    Return the location beside the provider states that a backend block holds.
+    Return the location beside the provider states of a backend block.
 
     >>> location_beside("s3", {"bucket": "acme-tfstate"}).url
     's3://acme-tfstate/orchestrator'
@@ -138,14 +140,14 @@ def location_beside(backend: str, config: Mapping[str, Json]) -> StoreLocation:
 
 class Policy(Struct, frozen=True):
     """
-    The rules of a blueprint in an environment; one that is not set forbids nothing.
+    The policy of a blueprint in an environment. A rule that is not set forbids nothing.
 
-    ``no_destroy`` are types and addresses, with ``*`` for anything, that are neither destroyed nor
-    replaced nor forgotten; nothing at all of ``protected_steps`` is. ``additive_only``: nothing
-    that exists is changed. ``max_destroys`` counts what a run destroys and replaces.
-    ``required_tags`` are keys of the tags or labels of whatever has some; ``regions`` are those
-    that objects may be in. ``rego`` are files and directories with rules of the Open Policy Agent,
-    relative to the project.
+    ``no_destroy`` are types and addresses (``*`` matches anything) that must not be destroyed,
+    replaced or forgotten; in ``protected_steps`` no object may be. ``additive_only`` forbids any
+    change of existing objects. ``max_destroys`` limits how many objects a run destroys or replaces.
+    ``required_tags`` are keys that the tags or labels of an object must have, if it has any;
+    ``regions`` are the allowed regions. ``rego`` are files and directories with Open Policy Agent
+    rules, relative to the project.
     """
 
     no_destroy: tuple[str, ...] = ()
@@ -166,8 +168,8 @@ class Policy(Struct, frozen=True):
 
 class DriftRule(Struct, frozen=True):
     """
-    Drift that is accepted, for a reason: of objects by type or address and of attributes by path,
-    each with ``*`` for anything; up to and including the day ``until``, such as 2027-06-30.
+    Drift that is accepted, with a reason: by type or address of the object and path of the
+    attribute (``*`` matches anything), up to and including the day ``until`` (2027-06-30).
     """
 
     address: str
@@ -178,14 +180,14 @@ class DriftRule(Struct, frozen=True):
 
 class StoredValue(Struct, frozen=True, forbid_unknown_fields=True):
     """
-    A part of a step, stored with the deployment that it was applied from. An unknown field is an
-    error: to leave it out would run something else.
+    A part of a step that is stored with its deployment. An unknown field is an error: if it were
+    ignored, a later run would apply something else.
     """
 
 
 class Variable(StoredValue, frozen=True):
     """
-    An input variable that a module declares. ``type`` is its type expression as text.
+    An input variable that a module declares. ``type`` is the text of its type expression.
     """
 
     name: str
@@ -199,14 +201,14 @@ class Variable(StoredValue, frozen=True):
     @property
     def typed(self) -> bool:
         """
-        Whether the type leaves nothing open (it holds no ``any``).
+        Whether the type is fully known (contains no ``any``).
         """
         return self.type is not None and not re.search(r"\bany\b", self.type)
 
     @property
     def secret(self) -> bool:
         """
-        Whether any value of the variable is a secret, wherever it comes from.
+        Whether every value of the variable is a secret, whatever its source.
         """
         return self.sensitive or self.ephemeral
 
@@ -223,8 +225,7 @@ EngineKind = Literal["terraform", "tofu"]
 
 class Constraint(StoredValue, frozen=True):
     """
-    A version constraint and the place that states it. Engines from version ``until`` on do not heed
-    it.
+    A version constraint and where it is stated. Engines from version ``until`` on ignore it.
     """
 
     text: str
@@ -234,8 +235,8 @@ class Constraint(StoredValue, frozen=True):
 
 class ProviderDependencies(StoredValue, frozen=True):
     """
-    What the configuration of a provider is made from: the variables that it may depend on, and
-    whether it refers to managed objects of the module.
+    What a provider configuration depends on: the variables it may use, and whether it refers to
+    managed resources of the module.
     """
 
     variables: frozenset[str] = frozenset()
@@ -244,7 +245,8 @@ class ProviderDependencies(StoredValue, frozen=True):
 
 class ProtectedResource(StoredValue, frozen=True):
     """
-    A resource with ``prevent_destroy``: its address without keys; ``at`` is relative to the module.
+    A resource with ``prevent_destroy``: its address without instance keys. ``at`` is relative to
+    the module.
     """
 
     address: str
@@ -253,22 +255,25 @@ class ProtectedResource(StoredValue, frozen=True):
 
 class Module(StoredValue, frozen=True):
     """
-    What a module's configuration says of itself, read without an engine.
+    A module's configuration as far as it can be read without an engine.
 
-    ``directory`` is absolute; ``local_modules`` are the absolute directories of the modules it
-    calls by relative path, transitively. ``backend`` is the type of its backend block ("cloud" for
-    a cloud block), ``partial_backend`` the same where that block is the only one and leaves all
-    settings to ``init``. ``provider_blocks`` are the local names it configures itself.
-    ``provider_sources`` are those of its own required_providers; ``provider_uses`` are the names
-    and sources of every provider that it or its local modules use, None if modules from elsewhere
-    hide that. ``package`` is the absolute directory that is copied with it, for a module referred
-    to as ``dir//sub``. ``provider_reach`` is by local name and alias ("aws.west"; what its local
-    modules configure as "module.aws"); ``protected`` are the resources in all of them. ``read_for``
-    is the kind of engine that it was read for, None if another kind reads the same files.
-    ``early_variables`` are those without which OpenTofu cannot load the configuration: module
-    sources, backend, encryption and repeated providers depend on them. ``passed_elsewhere`` are
-    those that modules from elsewhere are given, of which nobody knows here whether they need them
-    so early. ``encryption`` is a digest of its encryption blocks, None if it has none.
+    - ``directory``: absolute. ``package``: the absolute directory that is copied with it if the
+    reference is ``dir//sub``. ``local_modules``: absolute directories of all modules called by
+    relative path, transitively.
+    - ``backend``: the type of its backend block ("cloud" for a cloud block). ``partial_backend``:
+    the same if that is its only backend block and leaves all settings to ``init``.
+    - ``provider_blocks``: local names of providers that it configures itself. ``provider_sources``:
+    from its own required_providers. ``provider_uses``: name and source of every provider that it or
+    its local modules use, None if remote modules hide that. ``provider_reach``: dependencies of
+    each provider configuration, by local name and alias ("aws.west"; "module.aws" for what local
+    modules configure).
+    - ``protected``: the resources with ``prevent_destroy`` in it and its local modules.
+    - ``read_for``: the kind of engine that it was read for, None if the other kind reads the same
+    files.
+    - ``early_variables``: those that OpenTofu needs to load the configuration (module sources,
+    backend, encryption, for_each of providers). ``passed_elsewhere``: those passed to remote
+    modules, which may need them as early. ``encryption``: a digest of its encryption blocks, None
+    if it has none.
     """
 
     directory: str
@@ -292,7 +297,7 @@ class Module(StoredValue, frozen=True):
 
 class CheckSpec(StoredValue, frozen=True):
     """
-    One ``verify`` check: its kind and its settings as written (they may hold references).
+    A ``verify`` check: its kind and its settings as written, which may hold references.
     """
 
     kind: Literal["http", "tcp", "command"]
@@ -304,9 +309,11 @@ _FIRST_PAUSE = 2.0  # seconds before the second try
 
 class RetryRule(StoredValue, frozen=True):
     """
-    Which errors of an apply or destroy are tried again: regular expressions, searched for in
-    summary and detail of each; tries in all. ``interval`` are the seconds before the second try (2
-    where it is None), doubled for each that follows; up to ``jitter`` seconds are added at random.
+    Which errors of an apply or destroy are retried.
+
+    ``on`` are regular expressions that are searched in summary and detail of each error;
+    ``attempts`` counts all tries. The pause before the second try is ``interval`` seconds (2 if
+    None) and doubles each time, plus up to ``jitter`` random seconds.
     """
 
     on: tuple[str, ...]
@@ -316,7 +323,7 @@ class RetryRule(StoredValue, frozen=True):
 
     def pause(self, tried: int, fraction: float) -> float:
         """
-        Return the seconds after so many tries; ``fraction`` is random, from 0 to 1.
+        Return the seconds to wait after ``tried`` tries; ``fraction`` is random, from 0 to 1.
 
         >>> [RetryRule((), 3, interval=5.0, jitter=2.0).pause(tried, 0.5) for tried in (1, 2)]
         [6.0, 11.0]
@@ -338,7 +345,7 @@ class Retain(StoredValue, frozen=True):
 
 class EngineRequirement(StoredValue, frozen=True):
     """
-    The engine that the blueprint asks for; a version constraint like Terraform's.
+    The engine that the blueprint requires: its kind and a version constraint in Terraform's syntax.
     """
 
     kind: EngineKind | None = None
@@ -347,8 +354,8 @@ class EngineRequirement(StoredValue, frozen=True):
 
 class CommandHook(StoredValue, frozen=True, tag="command"):
     """
-    A hook that is a program: its argument vector and what its environment holds beside ours, as
-    written. ``timeout`` in seconds. No shell ever sees it.
+    A hook that runs a program without a shell: its argv and extra environment variables, as
+    written. ``timeout`` is in seconds.
     """
 
     argv: Template
@@ -358,7 +365,7 @@ class CommandHook(StoredValue, frozen=True, tag="command"):
 
 class ModuleHook(StoredValue, frozen=True, tag="module"):
     """
-    A hook that is a Terraform root with a state of its own; ``root`` is named by `hook_step_name`.
+    A hook that is a Terraform module with a state of its own; `hook_step_name` names its ``root``.
     """
 
     root: Step
@@ -370,12 +377,12 @@ Hook = CommandHook | ModuleHook
 
 class Step(StoredValue, frozen=True):
     """
-    One use of a module. ``needs`` holds explicit and implied upstream steps, ``timeout`` and
-    ``absence_timeout`` seconds.
+    One use of a module. ``needs`` holds explicit and implied upstream steps; ``timeout`` and
+    ``absence_timeout`` are seconds.
 
-    ``compensate_after`` are the steps whose compensations come before its own; None: those of its
-    dependents do. ``given`` are the inputs of the blueprint as this step was applied with, where
-    they are not those of the deployment.
+    ``compensate_after`` are the steps whose compensations come first; if None, those of its
+    dependents do. ``given`` are the blueprint inputs that this step was applied with, if they
+    differ from those of the deployment.
     """
 
     name: str
@@ -403,7 +410,7 @@ class Step(StoredValue, frozen=True):
 
     def hook(self, kind: HookKind) -> Hook | None:
         """
-        Return the hook of this kind that the step declares.
+        Return the step's hook of this kind.
         """
         return self.compensate if kind == "compensate" else self.before_destroy
 
@@ -414,10 +421,11 @@ INPUT_VARIABLE = "ORCHESTRATOR_INPUT_"
 
 class InputValue(StoredValue, frozen=True):
     """
-    A blueprint input with its value. ``origin`` says where it came from, for people;
-    ``reference`` is what stands for a sensitive value in the rerun file (a ``from:`` mapping);
-    ``digest`` is what the rerun file it came from says that the value was; ``type`` is the type
-    expression that the blueprint declares.
+    A blueprint input with its value.
+
+    ``origin`` describes its source for people. ``reference`` stands for a sensitive value in the
+    rerun file (a ``from:`` mapping); ``digest`` is the digest that the rerun file recorded for it.
+    ``type`` is the declared type expression.
     """
 
     value: Json
@@ -430,8 +438,8 @@ class InputValue(StoredValue, frozen=True):
 
 class StepSummary(Struct, frozen=True):
     """
-    A step without its module: its name, module reference and needs, which hooks it declares, and
-    the provider configuration that the blueprint gives it, unresolved.
+    A step as its YAML file describes it, without reading the module: name, module reference, needs,
+    declared hooks, and the provider configuration, unresolved.
     """
 
     name: str
@@ -447,13 +455,12 @@ class StepSummary(Struct, frozen=True):
 
 class BlueprintSummary(Struct, frozen=True, kw_only=True):
     """
-    A blueprint in an environment as far as its file tells, without modules and values: all that
-    reading commands need. A `Deployment` is the same, resolved.
+    A blueprint in an environment as its file describes it, without reading modules or resolving
+    values: enough for commands that only read records. A `Deployment` is the same, resolved.
 
-    ``project_dir`` is the absolute project directory, ``path`` the blueprint file relative to it
-    with "/". ``moved_from`` are former paths of this blueprint whose records are still ours.
-    ``called_in`` is the directory that a command must be called in by ``-C``; "" where it is the
-    current one.
+    ``project_dir`` is absolute; ``path`` is the blueprint file relative to it, with "/".
+    ``moved_from`` are former paths of this blueprint, whose records still belong to it.
+    ``called_in`` is the directory for ``-C`` in offered commands; "" for the current one.
     """
 
     project: str
@@ -470,20 +477,17 @@ class BlueprintSummary(Struct, frozen=True, kw_only=True):
     called_in: str = ""
 
     def target(self, step: str) -> Target:
-        """
-        Return the target of a step.
-        """
         return Target(self.blueprint, self.environment, step)
 
 
 class Deployment(BlueprintSummary, frozen=True, kw_only=True):
     """
-    A blueprint in an environment, with its inputs and modules: the unit that is claimed, applied,
-    destroyed. `StoredDeployment` is its JSON form.
+    A blueprint in an environment with inputs and modules resolved: the unit that is claimed,
+    applied and destroyed. `StoredDeployment` is its JSON form.
 
     ``env`` holds the environment variables that the blueprint refers to and that are set.
-    ``orphans`` are steps that the blueprint no longer has: they are as they were applied.
-    ``unavailable`` says why an input has no value whose source gave none.
+    ``orphans`` are steps that were removed from the blueprint, as they were applied.
+    ``unavailable`` says, by input, why its source gave no value.
     """
 
     steps: Mapping[str, Step]
@@ -496,8 +500,7 @@ class Deployment(BlueprintSummary, frozen=True, kw_only=True):
 
     def steps_and_hooks(self) -> Mapping[str, Step]:
         """
-        Return every Terraform root by its name: those of the steps, and those of hooks that are
-        modules.
+        Return all steps, and the hooks that are modules as steps, by name.
         """
         actions = (step.hook(kind) for step in self.steps.values() for kind in HOOK_KINDS)
         hooks = [action.root for action in actions if isinstance(action, ModuleHook)]
@@ -505,7 +508,7 @@ class Deployment(BlueprintSummary, frozen=True, kw_only=True):
 
     def secrets(self) -> list[Json]:
         """
-        Return the values that must never be shown: sensitive inputs, and environment variables.
+        Return the values that must never be shown: sensitive inputs and environment variables.
         """
         mappings = [self.inputs, *(step.given for step in self.steps.values() if step.given)]
         inputs = [item.value for each in mappings for item in each.values() if item.sensitive]

@@ -37,7 +37,7 @@ _COMMON = frozenset({"within", "interval", "timeout"})
 
 class Pacing(Struct, frozen=True):
     """
-    How long and how often to try, in seconds; with ``interval`` 0 pauses grow.
+    How long and how often a check is tried, in seconds; with ``interval`` 0 the pauses grow.
     """
 
     within: float
@@ -73,7 +73,7 @@ AnyCheck = HttpCheck | TcpCheck | CommandCheck
 
 class BadSettings(ValueError):
     """
-    Settings that make no check; ``problems`` are pairs of key and message, all of them.
+    Invalid check settings; ``problems`` holds all of them as pairs of key and message.
     """
 
     def __init__(self, problems: list[tuple[str, str]]) -> None:
@@ -83,8 +83,8 @@ class BadSettings(ValueError):
 
 def read_check(kind: str, settings: Mapping[str, Json]) -> AnyCheck:
     """
-    Return the check of these settings, every reference in them resolved; raises BadSettings if it
-    is none.
+    Return the check for settings whose references are resolved. Raises BadSettings if they are
+    invalid.
     """
     reader = _Reader(settings)
     check: AnyCheck
@@ -116,8 +116,8 @@ def read_check(kind: str, settings: Mapping[str, Json]) -> AnyCheck:
 
 def check_name(kind: str, settings: Mapping[str, Json]) -> str:
     """
-    What a check is called: its kind and what it looks at. ``settings`` are those to be shown, with
-    their secrets replaced.
+    Return the display name of a check: its kind and what it looks at. Secrets in ``settings`` must
+    have been replaced.
     """
     match kind:
         case "http":
@@ -136,7 +136,7 @@ def check_name(kind: str, settings: Mapping[str, Json]) -> str:
 
 def validate_check(kind: str, settings: Mapping[str, Json]) -> list[str]:
     """
-    What is wrong with settings as written; what holds a reference is taken to be right.
+    Return the problems of settings as written. A value with a reference counts as valid.
     """
     try:
         read_check(kind, settings)
@@ -151,7 +151,7 @@ def _refers(value: Json) -> bool:
 
 class _Reader:
     """
-    Takes settings out one by one and notes what is wrong with them.
+    Reads the settings one by one and collects the problems.
     """
 
     def __init__(self, settings: Mapping[str, Json]) -> None:
@@ -182,7 +182,8 @@ class _Reader:
 
     def directory(self, key: str) -> str:
         """
-        Return a path that stays below where it starts, as far as its words tell.
+        Return a relative path that does not lead out of its base (by its text; links are not
+        followed).
         """
         path, depth = self.text(key, default="."), 0
         for part in path.split("/"):
@@ -272,7 +273,7 @@ class _Reader:
 
 def _whole(value: Json) -> int | None:
     """
-    Return a whole number, also where a reference within a text made it a text.
+    Return an integer, also from text that a reference within a text produced.
     """
     if isinstance(value, str) and re.fullmatch(r"[0-9]{1,9}", value):
         return int(value)
@@ -283,7 +284,7 @@ def _whole(value: Json) -> int | None:
 
 def _is_host(v6: str | None, host: str | None) -> bool:
     """
-    Return whether it can be looked up: an IPv6 address, or a name that DNS and URLs can write.
+    Return whether this can be a host: an IPv6 address, or a name that is valid in DNS and URLs.
     """
     try:
         if v6 is not None:

@@ -1,5 +1,5 @@
 """
-Which step needs which: order, closures and selections.
+The dependency graph of steps: order, closures and selections.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from orchestrator.errors import Usage
 
 class CycleFound(ValueError):
     """
-    Steps need each other in a circle; each step of ``path`` needs the next, the last is the first.
+    Steps depend on each other in a cycle; each step of ``path`` needs the next, the last equals the
+    first.
     """
 
     def __init__(self, path: Sequence[str]) -> None:
@@ -26,9 +27,9 @@ class CycleFound(ValueError):
 
 class Graph:
     """
-    Steps and the steps that each of them needs. Immutable; equal if both are equal.
+    Steps and the steps that each of them needs. Immutable; compared by value.
 
-    Raises CycleFound if steps need each other, ValueError if one needs what is no step.
+    Raises CycleFound if steps form a cycle, ValueError if one needs an unknown step.
 
     >>> graph = Graph({"app": ["net"], "net": [], "dns": ["app"]})
     >>> graph.order
@@ -54,44 +55,45 @@ class Graph:
     @property
     def order(self) -> tuple[str, ...]:
         """
-        Every step after those it needs; otherwise as declared.
+        The steps in topological order; where that leaves a choice, as declared.
         """
         return self._order
 
     def needs(self, step: str) -> frozenset[str]:
         """
-        Return the steps that this one needs directly.
+        Return the direct upstreams of a step.
         """
         return self._needs[step]
 
     def upstreams(self, step: str) -> frozenset[str]:
         """
-        Return all steps that this one needs, directly or not.
+        Return all upstreams of a step, direct and indirect.
         """
         return _closure(step, self._needs)
 
     def dependents(self, step: str) -> frozenset[str]:
         """
-        Return all steps that need this one, directly or not.
+        Return all dependents of a step, direct and indirect.
         """
         return _closure(step, self._dependents)
 
     def reversed(self) -> Graph:
         """
-        Return the graph for taking things down: each step needs its dependents.
+        Return the graph for a destroy: each step needs its dependents.
         """
         return Graph({step: self._dependents[step] for step in reversed(self._needs)})
 
     def subset(self, steps: Collection[str]) -> Graph:
         """
-        Return the graph of some steps; what they need through a step left out they need directly.
+        Return the graph of some steps. Dependencies through a step that is left out become direct
+        ones.
         """
         members = set(steps)
         return Graph({s: self.upstreams(s) & members for s in self._needs if s in members})
 
     def select(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> tuple[str, ...]:
         """
-        Return the steps that the patterns name without the excluded ones, in order; no patterns:
+        Return the steps that match ``patterns`` and not ``exclude``, in order; no patterns select
         all.
 
         A pattern is a name or glob; ``S+`` adds the dependents, ``+S`` the upstreams. Raises Usage
@@ -103,7 +105,7 @@ class Graph:
 
     def select_some(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> tuple[str, ...]:
         """
-        Return the same; raises Usage if the exclusions leave nothing.
+        Select as `select` does; raises Usage if the exclusions leave nothing.
         """
         selected = self.select(patterns, exclude)
         if exclude and not selected:
@@ -166,9 +168,10 @@ def _sorted(needs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
 
 def _from_first(cycle: Sequence[str], position: Mapping[str, int]) -> list[str]:
     """
-    Return the cycle so that each needs the next, beginning with the step declared first.
+    Return the cycle reversed, so that each step needs the next, and rotated to begin with the step
+    declared first.
 
-    graphlib lists it the other way round: each is needed by the next.
+    graphlib lists a cycle the other way: each step is needed by the next.
     """
     circle = list(reversed(cycle))[:-1]
     start = circle.index(min(circle, key=position.__getitem__))
@@ -205,8 +208,8 @@ _SEPARATORS = {"pg": "_", "kubernetes": "-"}
 
 class CompensationCycle(ValueError):
     """
-    Compensations wait for each other; each step of ``path`` waits for the next, the last is the
-    first.
+    Compensations wait for each other in a cycle; each step of ``path`` waits for the next, the last
+    equals the first.
     """
 
     def __init__(self, path: Sequence[str]) -> None:
@@ -216,11 +219,11 @@ class CompensationCycle(ValueError):
 
 def compensation_order(graph: Graph, after: Mapping[str, Sequence[str] | None]) -> Graph:
     """
-    Which compensation waits for which, over the steps that declare one.
+    Return the graph of the steps that declare a compensation: which compensation waits for which.
 
-    ``after`` holds for each of them the steps that it names, None if it names none: then it waits
-    for its dependents, but for those that say themselves that they come after it. Raises
-    CompensationCycle if they wait for each other.
+    ``after`` maps each of them to the steps it names, None if it names none: then it waits for its
+    dependents, except those that declare to come after it. Raises CompensationCycle if they wait
+    for each other.
 
     >>> graph = Graph({"net": [], "db": ["net"], "app": ["db"]})
     >>> compensation_order(graph, {"net": None, "app": None}).order
@@ -248,10 +251,10 @@ def derived_backend(
     backend: str, config: Mapping[str, Json], kind: HookKind
 ) -> dict[str, Json] | None:
     """
-    Return the settings of a step's backend with another name for the state: the state of a hook's
-    own root. None for a backend of which it is not known how its states are told apart.
+    Return the backend settings for a module hook: those of its step with another name for the
+    state. Returns None if it is not known which setting of this backend names the state.
 
-    The name of the hook goes in before the ending. References in the settings stay as they are.
+    The kind of the hook is put in front of the file extension. References in the settings are kept.
 
     >>> derived_backend("s3", {"key": "${blueprint.name}/${step.name}.tfstate"}, "compensate")
     {'key': '${blueprint.name}/${step.name}.compensate.tfstate'}

@@ -1,5 +1,5 @@
 """
-The values that a step's module is given, where the secrets in them are, and how they are shown.
+The input values of a step's module, which of them are secret, and how they are shown.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ KEY_BLOB = "project-key"
 
 def digest(value: Json, key: bytes) -> str:
     """
-    Return the keyed digest of a value, "hmac-sha256:" and 64 hex digits; equal for equal JSON
-    values, and for texts that engines take for one: they compose characters (NFC).
+    Return the keyed digest of a value, "hmac-sha256:" and 64 hex digits. Equal JSON values have
+    equal digests; so have texts that engines treat as equal (Unicode NFC).
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     if "\\u" in text:
@@ -130,9 +130,9 @@ def target_id(deployment: Deployment, step: str) -> str:
 
 class StepInputs(Struct, frozen=True):
     """
-    Values for a module's variables. ``secrets`` maps each sensitive leaf to where it came from;
-    ``unavailable`` names the secrets that a placeholder stands for. ``sources`` says for people
-    where each value comes from, as far as that is known.
+    Values for a module's variables. ``secrets`` maps each sensitive leaf to its source;
+    ``unavailable`` names secrets replaced by a placeholder. ``sources`` describes the source of
+    each value for people, if known.
     """
 
     values: Mapping[str, Json] = field(default_factory=dict)
@@ -142,15 +142,14 @@ class StepInputs(Struct, frozen=True):
 
     def masked(self) -> dict[str, str]:
         """
-        Return each value as one line of text for people, without the sensitive leaves; long ones
-        cut.
+        Return each value as one line of text without its sensitive leaves; long ones are cut.
         """
         hidden = _replaced(self.values, self.secrets, lambda _value, _origin: SENSITIVE)
         return {name: _one_line(value) for name, value in hidden.items()}
 
     def with_secrets(self, hides: Callable[[Json], bool]) -> StepInputs:
         """
-        Return the same, where what ``hides`` finds to hold a secret is one.
+        Return the inputs with every value for which ``hides`` is true marked as a secret, too.
         """
         new_secrets = {
             (name, *leaf): f"input {name}"
@@ -161,9 +160,6 @@ class StepInputs(Struct, frozen=True):
         return replace(self, secrets={**new_secrets, **old_secrets})
 
     def digest(self, key: bytes) -> str:
-        """
-        Return the keyed digest of all values.
-        """
         return digest(dict(self.values), key)
 
     def with_stand_ins(self, key: bytes) -> dict[str, Json]:
@@ -200,8 +196,8 @@ def rerun_text(deployment: Deployment, key: bytes) -> str:
 
 def rerun_inputs(deployment: Deployment, key: bytes) -> dict[str, Json]:
     """
-    Return the blueprint's inputs as an input file takes them: a sensitive one as the place it comes
-    from, with its digest.
+    Return the blueprint's inputs in the form of an input file: a sensitive one as its source and
+    digest.
     """
     values: dict[str, Json] = {}
     for name, item in deployment.inputs.items():
@@ -215,7 +211,7 @@ def rerun_inputs(deployment: Deployment, key: bytes) -> dict[str, Json]:
 
 def input_sources(deployment: Deployment, step: Step) -> dict[str, str]:
     """
-    Where the value of each input of a step comes from.
+    Return the source of each input of a step, for people.
     """
     inputs = deployment.inputs if step.given is None else step.given
 
@@ -232,16 +228,17 @@ def input_sources(deployment: Deployment, step: Step) -> dict[str, str]:
 
 def static_lookup(deployment: Deployment, step: Step) -> Lookup:
     """
-    Resolves what is known without any step: names, inputs, environment variables.
+    Return a lookup of what is known before any step: names, inputs, environment variables.
     """
     return partial(_static, deployment, step)
 
 
 def provider_lookup(deployment: Deployment, step: Step, upstream: Upstream) -> Lookup:
     """
-    Resolves what inputs and providers of a step may refer to; ``upstream`` gives a step's outputs.
+    Return a lookup of what inputs and providers of a step may refer to; ``upstream`` returns a
+    step's outputs.
 
-    Raises Unresolvable if an upstream step has no such output.
+    The lookup raises Unresolvable if an upstream step has no such output.
     """
 
     def look_up(reference: Reference) -> Resolved:
@@ -260,8 +257,8 @@ def own_lookup(
     outputs: Mapping[str, StateOutput],
 ) -> Lookup:
     """
-    Resolves what a step's own ``verify``, ``identity`` and ``search`` may refer to: its inputs and
-    outputs.
+    Return a lookup of what ``verify``, ``identity`` and ``search`` of a step may refer to: its own
+    inputs and outputs.
     """
 
     def look_up(reference: Reference) -> Resolved:
@@ -278,8 +275,8 @@ def own_lookup(
 
 class HookScope(Struct, frozen=True):
     """
-    The scope of the hooks of a step: the values that its module was given, its outputs, the outputs
-    of the steps it needs, and the run that carries the hook out.
+    What the hooks of a step may refer to: the inputs and outputs of its module, the outputs of its
+    upstreams, and the run that runs the hook.
     """
 
     deployment: Deployment
@@ -304,11 +301,10 @@ class HookScope(Struct, frozen=True):
 
 def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
     """
-    Return the values for a root's module by what ``look_up`` gives. Raises Invalid, with all
-    problems, if one cannot be had.
+    Return the values for the variables of a step's module. Raises Invalid, with all problems, if
+    ``look_up`` cannot resolve one.
 
-    What a variable that the module calls sensitive or ephemeral is given is a secret, wherever it
-    came from.
+    A value for a variable that is sensitive or ephemeral is a secret, whatever its source.
     """
     values: dict[str, Json] = {}
     secrets: dict[Path, str] = {}
@@ -387,7 +383,7 @@ def _replaced(
     values: Mapping[str, Json], secrets: Mapping[Path, str], stand_in: Callable[[Json, str], Json]
 ) -> dict[str, Json]:
     """
-    Return the values with what ``stand_in`` gives for each sensitive leaf and its origin.
+    Return the values with each sensitive leaf replaced by ``stand_in(leaf, origin)``.
     """
 
     def walk(value: Json, path: Path) -> Json:

@@ -1,5 +1,5 @@
 """
-``resolved.inputs.yml`` read back: the values of an earlier run, its secrets fetched anew.
+Reads ``resolved.inputs.yml``: the input values of an earlier run, with current secrets.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _STAND_IN = frozenset({"secret", "digest"})
 
 class RecordedInputs(Struct, frozen=True):
     """
-    The values with current secrets in place. ``secrets`` maps each sensitive leaf to where it came
-    from, ``digests`` to the digest it was recorded with.
+    The recorded values with current secrets filled in. ``secrets`` maps each sensitive leaf to its
+    source, ``digests`` to the digest that was recorded.
     """
 
     values: Mapping[str, Json]
@@ -29,8 +29,8 @@ class RecordedInputs(Struct, frozen=True):
 
     def other_secrets(self, values: Mapping[str, Json], key: bytes) -> dict[str, str]:
         """
-        Return the recorded digests of secrets that ``values`` do not hold in their places, each
-        with where the secret came from.
+        Return the digests of recorded secrets that differ from those in ``values``, each with the
+        source of the secret.
         """
         whole = Resolved(dict(values))
 
@@ -49,8 +49,8 @@ class RecordedInputs(Struct, frozen=True):
 
 def placeholder(type_: str | None) -> Json:
     """
-    What stands for a secret that no longer exists, in a destroy that was told to go without it: of
-    the type of its variable, where that is a simple one.
+    Return a stand-in for a secret that no longer exists, for a destroy that may go on without it.
+    It has the type of the variable if that is a primitive one.
     """
     match type_:
         case "number":
@@ -65,9 +65,9 @@ def read_recorded_inputs(
     text: str, current_secret: Callable[[PathInValue, str], Json]
 ) -> RecordedInputs:
     """
-    Read the document; ``current_secret`` gives a secret's current value for its path and origin.
+    Read the document; ``current_secret`` returns a secret's current value by path and origin.
 
-    Raises Invalid, with all of them, if the document is damaged or ``current_secret`` raises
+    Raises Invalid, with all problems, if the document is damaged or ``current_secret`` raises
     Unresolvable.
     """
     import yaml

@@ -1,5 +1,5 @@
 """
-The syntax of ``${...}``: text to references, with the character at which each begins.
+The syntax of ``${...}``: parses text into references with their offsets.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _WITH_PATH = ("input", "step_output", "own_output")
 class Reference(Struct, frozen=True):
     """
     One reference. ``names`` are (input), (step, output), (output) or (variable), else empty;
-    ``path`` leads on into the value.
+    ``path`` leads into the value.
     """
 
     kind: ReferenceKind
@@ -84,7 +84,7 @@ class Reference(Struct, frozen=True):
 
 class Issue(Struct, frozen=True):
     """
-    Bad syntax: where in the value, at which character of the text, what, and a hint.
+    A syntax error: path in the value, offset in the text, message and hint.
     """
 
     path: Path
@@ -107,7 +107,7 @@ def path_text(path: Path) -> str:
 
 class Text(Struct, frozen=True):
     """
-    A text with references: its parts, and where each begins.
+    A text with references: its parts and the offset of each.
     """
 
     parts: tuple[str | Reference, ...]

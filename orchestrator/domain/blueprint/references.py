@@ -40,7 +40,7 @@ __all__ = [
 
 class BadTemplate(ValueError):
     """
-    A value holds references that cannot be parsed; all of them in ``issues``.
+    A value holds references that cannot be parsed; ``issues`` lists them all.
     """
 
     def __init__(self, issues: Sequence[Issue]) -> None:
@@ -50,7 +50,7 @@ class BadTemplate(ValueError):
 
 class Unresolvable(ValueError):
     """
-    A reference is well-formed but its value does not fit the place; ``path`` is the place.
+    A well-formed reference has no usable value; ``path`` is where it stands.
     """
 
     def __init__(self, message: str, path: Path = ()) -> None:
@@ -60,8 +60,8 @@ class Unresolvable(ValueError):
 
 class Use(Struct, frozen=True):
     """
-    A reference at a place: path in the value, offset of its ``${`` in the text there. ``whole``
-    tells that the text is nothing but the reference.
+    A reference and where it stands: path in the value, offset of its ``${`` in the text. ``whole``
+    is true if the text consists of the reference only.
     """
 
     reference: Reference
@@ -72,7 +72,7 @@ class Use(Struct, frozen=True):
 
 class Resolved(Struct, frozen=True):
     """
-    A value, and for each sensitive leaf in it the text that says where it came from.
+    A value, and for each sensitive leaf a text that describes its source.
 
     The path ``()`` is the value itself; a path to a map or list covers all below it.
     """
@@ -82,7 +82,7 @@ class Resolved(Struct, frozen=True):
 
     def at(self, path: Path) -> Resolved:
         """
-        What stands at ``path``, with its share of the secrets; raises Unresolvable if nothing does.
+        Return the value at ``path`` with the secrets in it. Raises Unresolvable if there is none.
         """
         value = self.value
         for number, part in enumerate(path):
@@ -103,8 +103,7 @@ class Resolved(Struct, frozen=True):
 
     def leaves(self) -> Mapping[Path, str]:
         """
-        Return the secrets by leaf: where a structure is sensitive as a whole, each of its leaves
-        is.
+        Return the secrets by leaf: a sensitive map or list is expanded into its leaves.
         """
         origins: dict[Path, str] = {}
         for place, origin in self.secrets.items():
@@ -118,7 +117,7 @@ Lookup = Callable[[Reference], Resolved]
 
 class Template:
     """
-    A JSON-like value whose texts may hold references; raises BadTemplate if one is malformed.
+    A JSON-like value whose texts may hold references. Raises BadTemplate if one is malformed.
 
     >>> t = Template({"name": "${inputs.name}-assets"})
     >>> t.resolve(lambda reference: Resolved("acme")).value
@@ -147,17 +146,17 @@ class Template:
     @property
     def references(self) -> tuple[Reference, ...]:
         """
-        The references in it, each once, in order.
+        The references in it, without repetition, in order.
         """
         return tuple(dict.fromkeys(use.reference for use in self.uses))
 
     def resolve(self, lookup: Lookup) -> Resolved:
         """
-        Return the value with every reference replaced by what ``lookup`` gives for it.
+        Return the value with every reference replaced by its value.
 
-        ``lookup`` answers for the reference without its path. A value that is one whole reference
-        keeps its type. Text around a reference takes text, numbers and bools; raises Unresolvable
-        for anything else. Secrets are by leaf.
+        ``lookup`` resolves a reference without its path. A value that is one whole reference keeps
+        its type; within a text, only text, numbers and bools are allowed, anything else raises
+        Unresolvable. Secrets are tracked by leaf.
         """
         secrets: dict[Path, str] = {}
         return Resolved(_resolve(self._parsed, (), lookup, secrets), secrets)
@@ -166,15 +165,15 @@ class Template:
         self, lookup: Lookup, engine_reference: Callable[[Reference], str | None]
     ) -> Json:
         """
-        Return the value in Terraform's JSON syntax: references for which ``engine_reference`` gives
-        an expression are left to the engine, the others replaced by their values.
+        Return the value in Terraform's JSON syntax. References for which ``engine_reference``
+        returns an expression are left to the engine; the others are replaced by their values.
         """
         return _expression(self._parsed, (), lookup, engine_reference)
 
 
 def escaped(text: str) -> str:
     """
-    Return a text in Terraform's JSON syntax that stands for itself.
+    Return a text escaped for Terraform's JSON syntax, so that it is taken literally.
     """
     return text.replace("${", "$${").replace("%{", "%%{")
 

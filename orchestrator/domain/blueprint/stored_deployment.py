@@ -1,8 +1,8 @@
 """
-A deployment as it is stored: as JSON, without its secrets.
+The stored form of a deployment: JSON without secrets.
 
-A later run restores the same deployment from it, whatever has become of blueprint and modules
-since. Equal deployments have equal texts, so one text serves every run that meant the same.
+A later run restores the same deployment from it, even if blueprint and modules have changed since.
+Equal deployments have equal texts, so that runs share one blob.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ SCHEMA = "orchestrator.deployment/1"
 
 class StoredInput(StoredValue, frozen=True):
     """
-    A blueprint input: its value; of a sensitive one the place it comes from, with its digest, as an
-    input file takes it (None: it was null). ``type`` is the type expression.
+    A blueprint input: its value, or for a sensitive one its source and digest in the form of an
+    input file (None if the value was null). ``type`` is the type expression.
     """
 
     type: str = "any"
@@ -48,10 +48,11 @@ class StoredInput(StoredValue, frozen=True):
 
 class StoredDeployment(StoredValue, frozen=True, kw_only=True):
     """
-    A deployment as data. ``env`` holds the digests of the environment variables that it refers to,
-    ``withheld``, by step, those of secrets that stood in the blueprint as they are: inputs by name,
-    settings of its backend and providers by their path, as ``backend.conn_str``.
-    ``key_id`` tells which project key the digests were made with.
+    A deployment as data.
+
+    ``env`` holds the digests of the environment variables that it refers to. ``withheld`` holds, by
+    step, the digests of literal secrets in the blueprint: inputs by name, settings of backend and
+    providers by path (``backend.conn_str``). ``key_id`` identifies the project key of the digests.
     """
 
     schema: str = SCHEMA
@@ -70,14 +71,15 @@ class StoredDeployment(StoredValue, frozen=True, kw_only=True):
 
     def to_json(self) -> str:
         """
-        Return the one text of this deployment.
+        Return the canonical text of this deployment.
         """
         return json.dumps(_plain(self), ensure_ascii=False)
 
 
 class Orphan(Struct, frozen=True):
     """
-    A step that is alive and no longer in the blueprint: what it was applied from, and by which run.
+    A step that may be alive and is no longer in the blueprint: what it was applied from, and by
+    which run.
     """
 
     step: str
@@ -87,28 +89,27 @@ class Orphan(Struct, frozen=True):
 
 class UnreadableDeployment(Exception):
     """
-    A stored deployment that is damaged, or of another version of the tool.
+    A stored deployment is damaged, or of another version of the tool.
     """
 
 
 def content_digest(text: bytes) -> str:
     """
-    Return the digest by which bytes are named.
+    Return the SHA-256 digest by which a blob is named.
     """
     return "sha256:" + hashlib.sha256(text).hexdigest()
 
 
 def key_id(key: bytes) -> str:
     """
-    Return a name for a project key that says nothing about it.
+    Return an identifier of a project key that does not reveal it.
     """
     return digest("key", key)
 
 
 def stored_form(deployment: Deployment, key: bytes) -> StoredDeployment:
     """
-    Return the deployment as data, every secret replaced by where it comes from and its keyed
-    digest.
+    Return the deployment as data, each secret replaced by its source and its keyed digest.
     """
     values = rerun_inputs(deployment, key)
     withheld = {
@@ -141,9 +142,10 @@ def stored_form(deployment: Deployment, key: bytes) -> StoredDeployment:
 
 def parse_deployment(text: bytes, digest: str) -> StoredDeployment:
     """
-    Return the deployment in ``text``, stored under its digest; raises UnreadableDeployment if it is
-    damaged, of another version, or says more than this version of the tool understands: nothing of
-    it may be left out.
+    Return the deployment in ``text``, which is stored under ``digest``.
+
+    Raises UnreadableDeployment if it is damaged, of another version, or has fields that this
+    version does not know: none may be ignored.
     """
     if content_digest(text) != digest:
         raise UnreadableDeployment("its content does not have the digest that it is named by")
@@ -161,8 +163,8 @@ def parse_deployment(text: bytes, digest: str) -> StoredDeployment:
 
 def changed_secrets(stored: StoredDeployment, current: Deployment, key: bytes) -> tuple[str, ...]:
     """
-    Return the secrets that are not what they were, or of which that cannot be told because the
-    project key is another, by name (`known_secrets`); sorted.
+    Return the sorted names (see `known_secrets`) of the secrets that have changed, or that cannot
+    be compared because the project key is another.
     """
     secrets = known_secrets(stored, current)
     return tuple(sorted(name for name, (then, now) in secrets.items() if digest(now, key) != then))
@@ -172,9 +174,8 @@ def changed_variables(
     stored: StoredDeployment, environ: Mapping[str, str], key: bytes
 ) -> tuple[str, ...]:
     """
-    Return the secrets of which a variable of the environment says another text today than then, by
-    name (`known_secrets`). Nothing is asked for them; with another project key none can be
-    compared.
+    Return the names (see `known_secrets`) of the secrets whose environment variable has another
+    value now. No other source is asked; with another project key none can be compared.
     """
     if stored.key_id != key_id(key):
         return ()
@@ -194,9 +195,9 @@ def changed_variables(
 
 def known_secrets(stored: StoredDeployment, current: Deployment) -> dict[str, tuple[str, Json]]:
     """
-    Return the digest of each secret of a deployment and what it is today: inputs by name, others as
-    ``env.NAME`` and ``steps.STEP.inputs.NAME``. A variable that is not set any more is none: no
-    step needs it.
+    Return the recorded digest and the current value of each secret of a deployment: inputs by name,
+    others as ``env.NAME`` and ``steps.STEP.inputs.NAME``. A variable that is no longer set is left
+    out: no step needs it.
     """
     then: dict[str, str] = {}
     today: dict[str, Json] = {}
@@ -222,7 +223,7 @@ def known_secrets(stored: StoredDeployment, current: Deployment) -> dict[str, tu
 
 def with_hook_steps(step: Step, change: Callable[[Step], Step]) -> Step:
     """
-    Return the step with a change made to the roots of its hooks.
+    Return the step with ``change`` applied to the steps of its module hooks.
     """
 
     def changed(action: Hook | None) -> Hook | None:
@@ -242,8 +243,8 @@ def _without_location(requirement: EngineRequirement) -> EngineRequirement:
 
 def _relative_file(reference: Json, root: str) -> Json:
     """
-    Return the place of a secret; a file in the project by its path from there, so that it is found
-    on another machine.
+    Return the source of a secret; a file in the project as a path relative to it, so that another
+    machine finds it.
     """
     if reference is None or "file" not in reference["from"]:
         return reference
@@ -257,8 +258,8 @@ def _value(item: InputValue | None) -> Json:
 
 def _portable_step(step: Step, withheld: Mapping[str, Collection[str]]) -> Step:
     """
-    Return the step and the roots of its hooks without secrets, without what depends on this
-    machine, and without places in files: one more comment does not make another deployment.
+    Return the step and its module hooks without secrets, machine-dependent paths and places in
+    files: one more comment must not make another deployment.
     """
     module = Module(
         directory="",
@@ -277,8 +278,8 @@ def _portable_step(step: Step, withheld: Mapping[str, Collection[str]]) -> Step:
 
 def _literal_secrets(step: Step, key: bytes) -> Mapping[str, str]:
     """
-    Return the inputs for sensitive variables, and the credentials among the settings of backend and
-    providers, whose values stand in the blueprint; with their digests.
+    Return the digests of secrets whose values are literals in the blueprint: inputs for sensitive
+    variables, and credentials in the settings of backend and providers.
     """
     variables = step.module.variables
     inputs = {
@@ -292,8 +293,8 @@ def _literal_secrets(step: Step, key: bytes) -> Mapping[str, str]:
 
 def literal_credentials(step: Step) -> dict[str, Json]:
     """
-    Return the credentials among the settings of a step's backend and providers that stand in the
-    blueprint as they are, by their path.
+    Return the credentials that are literals in the settings of a step's backend and providers, by
+    path.
     """
     return {
         ".".join((place, *map(str, path))): value
@@ -305,8 +306,8 @@ def literal_credentials(step: Step) -> dict[str, Json]:
 
 def with_settings(step: Step, values: Mapping[str, Json]) -> Step:
     """
-    Return the step with other values at these paths of the settings of its backend and providers;
-    None takes a setting out.
+    Return the step with the settings of its backend and providers at these paths replaced; None
+    removes one.
     """
     if not values:
         return step
@@ -341,7 +342,7 @@ def _with_value(raw: Json, path: Sequence[str], value: Json) -> Json:
 
 def _holds_literal(template: Template) -> bool:
     """
-    Return whether a part of the template is anything but one whole reference.
+    Return whether the template has any part that is not one whole reference.
     """
     return any(
         isinstance(value, str | int | float) and value != "" for _, value in _literals(template)
@@ -350,7 +351,7 @@ def _holds_literal(template: Template) -> bool:
 
 def _literals(template: Template) -> Iterator[tuple[Path, Json]]:
     """
-    Return the parts of a template that are anything but one whole reference, by their path.
+    Yield the parts of a template that are not one whole reference, with their path.
     """
     whole = {use.path for use in template.uses if use.whole}
     everything = Resolved(template.raw, {(): ""})
@@ -377,7 +378,8 @@ _LATER_FIELDS = frozenset(
 
 def _plain(value: object) -> Json:
     """
-    Return a part of a deployment as JSON; sets in one order, whichever process wrote them.
+    Return a part of a deployment as JSON; sets are sorted, so that every process writes the same
+    text.
     """
     match value:
         case Template():
@@ -401,7 +403,7 @@ def _plain(value: object) -> Json:
 
 def _tag_hooks(step: Json) -> None:
     """
-    Tell the kinds of hooks in a stored step apart.
+    Add the tag that tells the kinds of hooks in a stored step apart.
     """
     for kind in HOOK_KINDS:
         if hook := step.get(kind):

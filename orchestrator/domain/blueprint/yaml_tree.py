@@ -1,8 +1,8 @@
 """
-A YAML document as a tree in which every node knows its place in the file.
+A YAML document as a tree of nodes that know their place in the file.
 
-Scalars follow the YAML 1.2 core rules, so that what people write stays what they meant: ``on``,
-``yes``, dates, ``1:30`` and ``010`` are text; only null, true, false and decimal numbers are not.
+Scalars follow the YAML 1.2 core rules: ``on``, ``yes``, dates, ``1:30`` and ``010`` are text; only
+null, true, false and decimal numbers are not.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Node(Struct, frozen=True):
     A scalar, list or map and where it stands.
 
     ``value`` of a scalar is text, number, bool or None; ``text`` is a scalar as it was written.
-    ``inner`` is the column distance from ``at`` to the first character of the text, None if the
+    ``inner`` is the number of columns from ``at`` to the first character of the text, None if the
     text spans lines or holds escapes. ``key_at`` are the places of a map's keys.
     """
 
@@ -63,7 +63,7 @@ class Node(Struct, frozen=True):
     @property
     def plain(self) -> Json:
         """
-        The value without places: what `json.loads` would give.
+        The value without places, as `json.loads` would return it.
         """
         match self.kind:
             case "scalar":
@@ -76,7 +76,7 @@ class Node(Struct, frozen=True):
     @property
     def shape(self) -> str:
         """
-        What it is, for messages; never its value.
+        The kind of the value, for messages; never the value itself.
         """
         if self.kind != "scalar":
             return f"a {self.kind}"
@@ -84,7 +84,8 @@ class Node(Struct, frozen=True):
 
     def merged(self, over: Node) -> Node:
         """
-        This map with the other's keys over it, maps in maps merged alike; anything else: the other.
+        Return this map merged recursively with ``over``, whose keys win; if either is no map,
+        ``over``.
         """
         if self.kind != "map" or over.kind != "map":
             return over
@@ -95,7 +96,7 @@ class Node(Struct, frozen=True):
 
     def find(self, path: Sequence[str | int]) -> Node:
         """
-        Return the node at ``path`` below this one, or the last one on the way there.
+        Return the node at ``path``, or the deepest existing one on the way there.
         """
         node = self
         for part in path:
@@ -110,7 +111,7 @@ class Node(Struct, frozen=True):
 
     def location(self, path: Sequence[str | int] = (), offset: int = 0) -> Location:
         """
-        Where character ``offset`` of the text at ``path`` stands, as exactly as is known.
+        Return the place of character ``offset`` of the text at ``path``, as exactly as is known.
         """
         node = self.find(path)
         if node.inner is None or not node.at.line:
@@ -132,7 +133,7 @@ def _shape(value: Json) -> str:
 
 def node_of(value: Json, at: Location) -> Node:
     """
-    Return a node for a value that was not read from YAML; all of it stands at one place.
+    Return a node for a value that was not read from YAML; all of it has the same place.
     """
     match value:
         case Mapping():
@@ -165,8 +166,8 @@ def plain_scalar(text: str) -> Json:
 
 def is_inexact(text: str) -> bool:
     """
-    Return whether a text is a number that would not be kept as it is written: engines know more
-    digits than a float holds.
+    Return whether a text is a number that a float cannot hold exactly as written; engines keep more
+    digits.
 
     >>> [is_inexact(text) for text in ("0.1", "1.50", "1e22", "1e400", "0.12345678901234567890")]
     [False, False, False, True, True]
@@ -180,8 +181,8 @@ def is_inexact(text: str) -> bool:
 
 def parse_document(text: str, *, file: str) -> Node:
     """
-    Return the one document in ``text``; raises Invalid with every problem found, ``file`` in its
-    places.
+    Return the only document in ``text``. Raises Invalid with every problem; ``file`` names the file
+    in their places.
 
     An empty document is the scalar None.
     """
@@ -218,7 +219,7 @@ INEXACT = "a number that would be rounded: it is too large, or has too many digi
 
 class _Loader(_Base):
     """
-    Composes nodes and leaves the meaning of scalars to us.
+    Composes nodes without resolving the meaning of scalars.
     """
 
     def resolve(self, kind: type[yaml.Node], value: object, implicit: object) -> str:
@@ -230,7 +231,7 @@ class _Loader(_Base):
 
 class _Builder:
     """
-    Turns composed YAML nodes into ours. An alias gives the same node again.
+    Converts composed YAML nodes into ours. An alias gives the same node again.
     """
 
     def __init__(self, file: str) -> None:
@@ -313,7 +314,7 @@ class _Builder:
 
 class Problems:
     """
-    Collects what is wrong, so that all of it is told at once.
+    Collects problems, so that all of them are reported at once.
     """
 
     def __init__(self) -> None:
@@ -334,14 +335,15 @@ class Problems:
 
     def check(self) -> None:
         """
-        Raise Invalid if anything was found, in order of file and line.
+        Raise Invalid if there are any problems, sorted by file and line.
         """
         if self._found:
             raise Invalid(sorted(self._found, key=_by_place))
 
     def fields(self, node: Node, known: Iterable[str], *, what: str) -> Mapping[str, Node]:
         """
-        Return the fields of a map whose keys must be ``known``; empty if it is none (or null).
+        Return the fields of a map whose keys must be ``known``; empty if the node is null or no
+        map.
         """
         if node.kind == "scalar" and node.value is None:
             return {}
@@ -357,7 +359,7 @@ class Problems:
 
     def text(self, node: Node, *, what: str) -> str:
         """
-        Return the text of a scalar that must be non-empty text; "" where it is not.
+        Return a scalar that must be non-empty text; "" if it is not.
         """
         if node.kind == "scalar" and isinstance(node.value, str) and node.value:
             return node.value
@@ -368,8 +370,7 @@ class Problems:
 
     def url(self, node: Node, *, what: str) -> str:
         """
-        Return the text of a URL or a path, which no control character can stand in; "" where it is
-        none.
+        Return a URL or path, which must not hold control characters; "" if it is invalid.
         """
         text = self.text(node, what=what)
         if text.isprintable():
@@ -379,7 +380,7 @@ class Problems:
 
     def entries(self, node: Node, *, what: str) -> list[tuple[str, Node]]:
         """
-        Return the texts of a list that must hold only text, each with its node.
+        Return the items of a list of texts, each with its node.
         """
         if node.kind != "list":
             self.add(f"{what} must be a list, not {node.shape}", node.at)

@@ -151,7 +151,7 @@ def _path_digest(path: LeafPath, key: bytes) -> str:
 
 def _values(item: PlannedObject, key: bytes) -> Iterator[tuple[LeafPath, str]]:
     """
-    Return each value after the apply: its path, and its digest or that it is unknown.
+    Yield each value after the apply: its path, and its digest or that it is unknown.
     """
     for path, value, known in _leaves((), item.after, item.unknown):
         yield path, digest(value, key) if known else _UNKNOWN

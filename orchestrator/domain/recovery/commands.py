@@ -180,7 +180,7 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
 
 def _by_word(context: RecoveryContext) -> Iterator[str]:
     """
-    Return the options that take over what the provider has and only a person can call ours; beside
+    Yield the options that take over what the provider has and only a person can call ours; beside
     an adoption that proves nothing the doubt stays, unless a person closes it.
     """
     for doubt in context.doubts:

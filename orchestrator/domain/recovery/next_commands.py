@@ -196,7 +196,7 @@ def _waiting(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextC
 
 def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
     """
-    Return the commands that settle what evidence can settle: by adoption, or a step at a time; else
+    Yield the commands that settle what evidence can settle: by adoption, or a step at a time; else
     all at once.
     """
     plain = []
@@ -263,7 +263,7 @@ def _recommended(item: StepAdvice) -> NextCommand:
 
 def _by_hand(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
     """
-    Return the commands by which a person settles what evidence cannot.
+    Yield the commands by which a person settles what evidence cannot.
     """
     for item in steps:
         is_reconciled = ended.verb == "reconcile" and _has_been_asked(item)
@@ -318,7 +318,7 @@ def _says_missing(options: Sequence[str]) -> bool:
 
 def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
     """
-    Return the recommended commands other than the one that ended.
+    Yield the recommended commands other than the one that ended.
     """
     if any(item.advice.situation is Situation.TARGETED for item in steps):
         yield NextCommand(command=ended.other("apply"), why="apply what was left out")
@@ -355,7 +355,7 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
 
 def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
     """
-    Return the command that ended, once more, unless it would be refused as it stands.
+    Yield the command that ended, once more, unless it would be refused as it stands.
     """
     if ended.verb == "move" and not ended.is_refused:
         for item in steps:
@@ -388,7 +388,7 @@ def _taking_down(
     ended: EndedCommand, unfinished: Sequence[StepAdvice], alive: Sequence[StepAdvice]
 ) -> Iterator[NextCommand]:
     """
-    Return the destroy of what the ended command was about.
+    Yield the destroy of what the ended command was about.
     """
     offered = any(item.recommended is Remedy.DESTROY for item in unfinished)
     if ended.verb not in APPLYING or ended.is_refused or not alive or offered:
@@ -420,7 +420,7 @@ def _once(words: Iterable[str]) -> tuple[str, ...]:
 
 def about_unrecorded(blueprint: BlueprintAddress) -> Iterator[NextCommand]:
     """
-    Return the command that shows whether anything of a blueprint exists of which nothing is
+    Yield the command that shows whether anything of a blueprint exists of which nothing is
     recorded here.
     """
     yield NextCommand(
@@ -437,7 +437,7 @@ def about_unadopted(
     blueprint: BlueprintAddress, steps: Iterable[StepAdvice]
 ) -> Iterator[NextCommand]:
     """
-    Return the command that takes under records the objects in the provider states of steps without
+    Yield the command that takes under records the objects in the provider states of steps without
     a record.
     """
     names = [item.step for item in steps if item.advice.situation is Situation.UNADOPTED]
@@ -453,7 +453,7 @@ def after_children(
     blueprint: BlueprintAddress, order: Iterable[str], records: Mapping[str, OperationRecord]
 ) -> Iterator[NextCommand]:
     """
-    Return the command that finishes the destroy of steps that are recorded as alive although the
+    Yield the command that finishes the destroy of steps that are recorded as alive although the
     parent that they lived in is gone. Steps that left the blueprint go with the orphans.
     """
     children = []
@@ -484,7 +484,7 @@ def about_orphans(
     blueprint: BlueprintAddress, orphaned: Collection[str], records: Mapping[str, OperationRecord]
 ) -> Iterator[NextCommand]:
     """
-    Return the commands for the targets that left the blueprint; none where a version of the tool
+    Yield the commands for the targets that left the blueprint; none where a version of the tool
     applied one without storing its deployment: all would be refused.
     """
     alive = [r for _, r in sorted(records.items()) if str(r.target.target) in orphaned]
