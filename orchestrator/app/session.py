@@ -33,36 +33,6 @@ from orchestrator.domain.text import Json
 from orchestrator.errors import Busy, Fenced, OrchestratorError, StoreUnavailable, Terminated
 
 
-class RerunInputs:
-    """
-    The file with the blueprint's inputs, which is one for the whole run.
-    """
-
-    def __init__(self, services: Services, deployment: Deployment, run_id: str) -> None:
-        self._services = services
-        self._deployment = deployment
-        self._run_id = run_id
-        self._name: str | None = None
-        self._is_stored = False
-
-    def write(self, name: str) -> str:
-        """
-        Write it under ``name`` in the run's directory, unless it has been written; its name.
-        """
-        if self._name is None:
-            file = self._services.files.directory(self._run_id) / name
-            self._services.files.write(file, rerun_text(self._deployment, self._services.key))
-            self._name = name
-        return self._name
-
-    def store(self) -> None:
-        if self._name is not None and not self._is_stored:
-            file = self._services.files.directory(self._run_id) / self._name
-            name = f"runs/{self._run_id}/{self._name}"
-            self._services.store.put_blob(name, file.read_bytes())
-            self._is_stored = True
-
-
 class Session:
     """
     One mutating run. Its steps may call it from several threads.
@@ -74,7 +44,8 @@ class Session:
         self.run = run
         self.codes: list[int] = []
         self.rerun_file: Path | None = None
-        self._rerun_inputs = RerunInputs(services, deployment, run.run_id)
+        self._inputs_file = ""  # relative to the run's directory, once it is written
+        self._inputs_are_stored = False
         self.takes_over_from: list[str] = []  # killed runs whose claim this one took over
         self.replaced: Claim | None = None  # one that nobody could prove to be dead
         self._in_flight: list[InFlight] = []
@@ -107,22 +78,30 @@ class Session:
         """
         Write the blueprint's inputs beside the run record, for the commands that are offered next.
         """
-        self.rerun_file = self.directory / self._rerun_inputs.write("rerun-inputs.yml")
+        self.rerun_file = self.directory / self.rerun_inputs("rerun-inputs.yml")
 
-    def rerun_inputs(self) -> str:
+    def rerun_inputs(self, name: str = "steps/rerun-inputs.yml") -> str:
         """
         Return the file with the blueprint's inputs as a later run can be given them, relative to
-        the run's directory. It is written once, whatever the number of steps and attempts.
+        the run's directory. It is written once, under the first ``name``, whatever the number of
+        steps and attempts.
         """
         with self._lock:
-            return self._rerun_inputs.write("steps/rerun-inputs.yml")
+            if not self._inputs_file:
+                text = rerun_text(self.deployment, self.services.key)
+                self.services.files.write(self.directory / name, text)
+                self._inputs_file = name
+            return self._inputs_file
 
     def store_rerun_inputs(self) -> None:
         """
         Make the same file durable in the store, once.
         """
         with self._lock:
-            self._rerun_inputs.store()
+            if self._inputs_file and not self._inputs_are_stored:
+                text = (self.directory / self._inputs_file).read_bytes()
+                self.services.store.put_blob(f"runs/{self.run_id}/{self._inputs_file}", text)
+                self._inputs_are_stored = True
 
     def count_destroys(self, more: int) -> int:
         """

@@ -341,28 +341,22 @@ rerun = _stack(
 # The steps that a change touches, as options say which change.
 
 
-def affected_options(function: Function) -> Function:
-    """
-    Return the options that name a change.
-    """
-    for option in (
-        click.option(
-            "--affected-by",
-            metavar="FILE",
-            type=click.Path(path_type=Path),
-            multiple=True,
-            help="Only steps that this file touches, and those that need them; may be repeated.",
-        ),
-        click.option(
-            "--changed-since",
-            metavar="REF",
-            type=NON_EMPTY,
-            help="Only steps whose files or part of the blueprint changed since that git revision, "
-            "uncommitted changes included, and those that need them.",
-        ),
-    ):
-        function = option(function)
-    return function
+affected_options = _stack(
+    click.option(
+        "--changed-since",
+        metavar="REF",
+        type=NON_EMPTY,
+        help="Only steps whose files or part of the blueprint changed since that git revision, "
+        "uncommitted changes included, and those that need them.",
+    ),
+    click.option(
+        "--affected-by",
+        metavar="FILE",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        help="Only steps that this file touches, and those that need them; may be repeated.",
+    ),
+)
 
 
 def affected(

@@ -13,8 +13,8 @@ from msgspec import Struct
 
 from orchestrator.domain.record.objects import object_name
 from orchestrator.domain.record.record import EngineRef
-from orchestrator.domain.secrets import NO_SHAPE, LeafPath, secret_leaves, value_at, without_leaves
-from orchestrator.domain.text import Json
+from orchestrator.domain.secrets import NO_SHAPE, secret_leaves, value_at, without_leaves
+from orchestrator.domain.text import Json, ValuePath
 from orchestrator.domain.values import replace
 
 
@@ -48,7 +48,7 @@ class StateOutput(Struct, frozen=True):
 
     value: Json
     sensitive: bool
-    secret_leaves: frozenset[LeafPath] = frozenset()
+    secret_leaves: frozenset[ValuePath] = frozenset()
 
     @property
     def withheld(self) -> bool:

@@ -15,10 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from orchestrator.domain.masking import MARK, SHORTEST, json_within
-from orchestrator.domain.text import Json
-
-#: The keys and indexes on the way to a value within another one.
-LeafPath = tuple[str | int, ...]
+from orchestrator.domain.text import Json, ValuePath
 
 #: Says that nothing was recorded of a value.
 NO_SHAPE: Final = object()
@@ -26,7 +23,7 @@ NO_SHAPE: Final = object()
 
 def secret_leaves(
     value: Json, hides: Callable[[Json], bool], shape: Json = NO_SHAPE
-) -> frozenset[LeafPath]:
+) -> frozenset[ValuePath]:
     """
     Return the leaves that ``hides`` tells to be secret, and those that were when ``shape`` was
     recorded: there a secret leaf is replaced. A leaf that the shape does not have is new, and
@@ -41,8 +38,8 @@ def secret_leaves(
 
 
 def _leaves(
-    value: Json, hides: Callable[[Json], bool], path: LeafPath = ()
-) -> Iterator[tuple[LeafPath, Json]]:
+    value: Json, hides: Callable[[Json], bool], path: ValuePath = ()
+) -> Iterator[tuple[ValuePath, Json]]:
     """
     Yield every value that is no structure, and where it stands. A map with a secret key is one
     leaf.
@@ -58,7 +55,7 @@ def _leaves(
             yield path, value
 
 
-def value_at(value: Json, path: LeafPath, default: Json = None) -> Json:
+def value_at(value: Json, path: ValuePath, default: Json = None) -> Json:
     """
     What stands at a path; ``default`` where nothing does.
     """
@@ -70,7 +67,7 @@ def value_at(value: Json, path: LeafPath, default: Json = None) -> Json:
     return value
 
 
-def without_leaves(value: Json, hidden: Collection[LeafPath], path: LeafPath = ()) -> Json:
+def without_leaves(value: Json, hidden: Collection[ValuePath], path: ValuePath = ()) -> Json:
     """
     Return the value with a mark in place of each leaf of ``hidden``.
     """

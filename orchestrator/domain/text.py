@@ -15,6 +15,8 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 Json = Any  # what json.loads returns; only ever carried, never looked into
+#: Where something stands in a JSON value: keys and positions.
+ValuePath = tuple[str | int, ...]
 
 
 class MachineWord(Struct, frozen=True):

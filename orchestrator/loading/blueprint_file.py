@@ -19,7 +19,8 @@ from orchestrator.domain.blueprint.blueprint import (
     Policy,
     store_url_problem,
 )
-from orchestrator.domain.blueprint.references import Reference, Resolved
+from orchestrator.domain.blueprint.reference_syntax import Reference
+from orchestrator.domain.blueprint.references import Resolved
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.text import Json, did_you_mean, is_text
 from orchestrator.domain.transitions.retention import is_date

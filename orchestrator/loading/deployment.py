@@ -22,7 +22,8 @@ from orchestrator.domain.blueprint.blueprint import (
     Step,
 )
 from orchestrator.domain.blueprint.check_settings import validate_check
-from orchestrator.domain.blueprint.references import Reference, Resolved, Unresolvable
+from orchestrator.domain.blueprint.reference_syntax import Reference
+from orchestrator.domain.blueprint.references import Resolved, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.target import Target
 from orchestrator.domain.values import replace

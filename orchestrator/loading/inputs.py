@@ -15,7 +15,8 @@ from typing import Literal
 from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, InputValue
-from orchestrator.domain.blueprint.references import Reference, Resolved, Unresolvable
+from orchestrator.domain.blueprint.reference_syntax import Reference
+from orchestrator.domain.blueprint.references import Resolved, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import INEXACT, Node, Problems, node_of, parse_document
 from orchestrator.domain.text import Json, did_you_mean
 from orchestrator.domain.values import replace

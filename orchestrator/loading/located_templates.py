@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, Module
-from orchestrator.domain.blueprint.references import BadTemplate, Reference, Template, Use
+from orchestrator.domain.blueprint.reference_syntax import Reference
+from orchestrator.domain.blueprint.references import BadTemplate, Template, Use
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.text import did_you_mean
 from orchestrator.errors import Location

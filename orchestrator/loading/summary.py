@@ -14,7 +14,8 @@ from orchestrator.domain.blueprint.blueprint import (
     StoreLocation,
     location_beside,
 )
-from orchestrator.domain.blueprint.references import Reference, Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.reference_syntax import Reference
+from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem

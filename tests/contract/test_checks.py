@@ -20,8 +20,7 @@ from orchestrator.domain.blueprint.check_settings import validate_check
 from orchestrator.domain.blueprint.references import Resolved
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.record import Check
-from orchestrator.domain.secrets import LeafPath
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, ValuePath
 from orchestrator.engine.process.environment import child_environment
 from tests.fakes.clock import SetClock, SetStop
 from tests.loopback import served
@@ -89,7 +88,7 @@ def run(
     *,
     clock: SetClock | None = None,
     stop: SetStop | None = None,
-    secrets: Collection[LeafPath] = (),
+    secrets: Collection[ValuePath] = (),
     known: Sequence[str] = (),
 ) -> Check:
     """
@@ -479,7 +478,7 @@ def test_a_secret_in_the_settings_is_in_no_name_and_no_detail(
     Law: secrets travel with values.
     It is masked before anything is cut, collapsed or quoted: no part of it shows.
     """
-    settings: list[tuple[str, dict[str, Json], LeafPath]] = [
+    settings: list[tuple[str, dict[str, Json], ValuePath]] = [
         ("command", {"argv": ["false", secret]}, ("argv", 1)),
         ("command", {"argv": [secret]}, ("argv", 0)),
         ("command", {"argv": ["true"], "cwd": f"../{secret}"}, ("cwd",)),

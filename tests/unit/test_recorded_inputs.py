@@ -10,9 +10,8 @@ import pytest
 
 from orchestrator.domain.blueprint.inputs import StepInputs, to_yaml
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
-from orchestrator.domain.blueprint.reference_syntax import Path
 from orchestrator.domain.blueprint.references import Unresolvable
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, ValuePath
 from orchestrator.errors import Invalid
 
 KEY = b"k" * 32
@@ -23,7 +22,7 @@ GIVEN = StepInputs(
 TEXT = to_yaml(GIVEN.with_stand_ins(KEY), header="x")
 
 
-def today(path: Path, origin: str) -> Json:
+def today(path: ValuePath, origin: str) -> Json:
     return {"inputs.db_password": "s3cret", "env.TOKEN": "t0ken"}[origin]
 
 
@@ -66,7 +65,7 @@ def test_secrets_that_cannot_be_had_are_all_named() -> None:
     All problems at once, each with the origin and the input.
     """
 
-    def gone(path: Path, origin: str) -> NoReturn:
+    def gone(path: ValuePath, origin: str) -> NoReturn:
         raise Unresolvable("it is not set")
 
     with pytest.raises(Invalid) as caught:

@@ -41,7 +41,6 @@ from orchestrator.app.steps.recording import record_entry
 from orchestrator.domain.blueprint.blueprint import CommandHook, Deployment, ModuleHook, Step
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
-from orchestrator.domain.blueprint.reference_syntax import Path
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.destroy import Teardown, applied_graph, teardown
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status, StepStatus
@@ -49,7 +48,7 @@ from orchestrator.domain.record.verdicts import is_unmade
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of
-from orchestrator.domain.text import did_you_mean
+from orchestrator.domain.text import ValuePath, did_you_mean
 from orchestrator.domain.transitions.retention import retention
 from orchestrator.domain.transitions.transitions import observed
 from orchestrator.domain.values import replace
@@ -108,7 +107,7 @@ def _suggestion(name: str, used: Iterable[str]) -> str:
     return f"; {hint}" if hint else ""
 
 
-def _secrets(steps: PreparedSteps, step: str) -> Mapping[Path, str]:
+def _secrets(steps: PreparedSteps, step: str) -> Mapping[ValuePath, str]:
     """
     Return the names of the secrets among the inputs that the step was applied with, by their path.
     """

@@ -34,8 +34,8 @@ from orchestrator.app.steps.preparation import (
 )
 from orchestrator.app.steps.settling import check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment, Module, Step
-from orchestrator.domain.blueprint.inputs import Lookup, provider_lookup
-from orchestrator.domain.blueprint.references import Unresolvable
+from orchestrator.domain.blueprint.inputs import provider_lookup
+from orchestrator.domain.blueprint.references import Lookup, Unresolvable
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_state import PulledState, StateOutput
 from orchestrator.domain.record.record import OperationRecord
@@ -256,7 +256,7 @@ class PreparedSteps:
         self._check_own_state(step, root)
         bindings = StateBindings()
         if bound is None or bound.status in NOTHING_THERE:
-            bindings = self._bindings_of_others(name)
+            bindings = StateBindings.of(self._all_records, target, services.actor.host)
             place = (root.backend_type, root.location, services.workspace)
             bindings.check_place(str(target), place)
         self._initialise(name, root, module.snapshot)
@@ -324,15 +324,6 @@ class PreparedSteps:
             if older is not None:
                 services.note(older, level="warning", step=step.name)
         return root, engine
-
-    def _bindings_of_others(self, name: str) -> StateBindings:
-        """
-        Return the provider states of all other targets of the store, whatever their blueprint.
-
-        Law: not ours until proven.
-        """
-        services, target = self.services, self.deployment.target(name)
-        return StateBindings.of(self._all_records, target, services.actor.host)
 
     @cached_property
     def _all_records(self) -> list[OperationRecord]:

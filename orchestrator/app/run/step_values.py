@@ -18,21 +18,25 @@ from orchestrator.app.steps.settling import RecalledInputs
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.inputs import (
     HookScope,
-    Lookup,
     StepInputs,
     input_sources,
     module_inputs,
     provider_lookup,
 )
 from orchestrator.domain.blueprint.recorded_inputs import placeholder, read_recorded_inputs
-from orchestrator.domain.blueprint.reference_syntax import Path as PathInValue
-from orchestrator.domain.blueprint.references import Reference, Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.reference_syntax import Reference
+from orchestrator.domain.blueprint.references import (
+    Lookup,
+    Resolved,
+    Template,
+    Unresolvable,
+)
 from orchestrator.domain.composed_plan import ModuleCall
 from orchestrator.domain.plan.changes import UNKNOWN
 from orchestrator.domain.provider_state import StateOutput
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.target import hook_of
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, ValuePath
 from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, EngineFailed, Invalid, OrchestratorError
 from orchestrator.ports.engine import EngineInfo
@@ -236,7 +240,7 @@ class StepValues:
 
         without: set[str] = set()
 
-        def today(path: PathInValue, origin: str) -> Json:
+        def today(path: ValuePath, origin: str) -> Json:
             try:
                 return self._current_secret(step, path)
             except Unresolvable:
@@ -267,7 +271,7 @@ class StepValues:
         inputs = StepInputs(values, secrets, unavailable=tuple(sorted(without)))
         return RecalledInputs(self._masked(inputs), secrets_known=not changed and not without)
 
-    def secret_at_hand(self, step: Step, path: PathInValue, _origin: str) -> Json:
+    def secret_at_hand(self, step: Step, path: ValuePath, _origin: str) -> Json:
         """
         Return the current value of a secret of a step's recorded inputs, masked from here on; None
         if it cannot be resolved.
@@ -279,7 +283,7 @@ class StepValues:
         self.services.masker.add(value)
         return value
 
-    def _current_secret(self, step: Step, path: PathInValue) -> Json:
+    def _current_secret(self, step: Step, path: ValuePath) -> Json:
         name, *rest = path
         template = step.inputs.get(str(name))
         if template is None:
@@ -312,9 +316,9 @@ class StepValues:
                     template.resolve(lookup)
                     templates[name] = template
             return self._masked(module_inputs(replace(step, inputs=templates), lookup)).values
-        unknown: set[PathInValue] = set()
+        unknown: set[ValuePath] = set()
 
-        def today(path: PathInValue, _: str) -> Json:
+        def today(path: ValuePath, _: str) -> Json:
             if path[0] in wanted:
                 with contextlib.suppress(Unresolvable):
                     return self._current_secret(step, path)

@@ -17,9 +17,9 @@ from orchestrator.domain.blueprint.stored_deployment import content_digest
 from orchestrator.domain.plan.approval import Approval, ApprovedStep, approved_objects, not_covered
 from orchestrator.domain.provider_query.scope import scope, without_identity
 from orchestrator.domain.recovery.command_line import command_line
-from orchestrator.domain.secrets import LeafPath, without_leaves
+from orchestrator.domain.secrets import without_leaves
 from orchestrator.domain.target import hook_of
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, ValuePath
 from orchestrator.errors import PlanChanged
 
 #: References to what a run makes: of other values by the time it is applied.
@@ -125,7 +125,7 @@ def _blueprint_digests(
             or all(reference.kind not in _OF_OTHERS for reference in templates[name].references)
         ]
 
-    hidden: dict[str, set[LeafPath]] = defaultdict(set)
+    hidden: dict[str, set[ValuePath]] = defaultdict(set)
     for name, *path in inputs.secrets:
         hidden[str(name)].add(tuple(path))
     digests = {

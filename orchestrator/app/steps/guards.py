@@ -145,8 +145,10 @@ class StateBindings(Struct, frozen=True):
     @classmethod
     def of(cls, records: Iterable[OperationRecord], own: Target, host: str) -> StateBindings:
         """
-        Return the bindings of all records but those of the target ``own``; a local file on another
-        host than ``host`` is another file.
+        Return the bindings of all records of the store, whatever their blueprint, but those of the
+        target ``own``; a local file on another host than ``host`` is another file.
+
+        Law: not ours until proven.
         """
         lineages, places = {}, {}
         for record in records:

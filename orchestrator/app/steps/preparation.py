@@ -18,8 +18,8 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import call, call_spec, error_text, failure, patiently
 from orchestrator.app.steps.guards import StateBindings
 from orchestrator.domain.blueprint.blueprint import Deployment, Output, Step
-from orchestrator.domain.blueprint.inputs import Lookup, digest, static_lookup
-from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.inputs import digest, static_lookup
+from orchestrator.domain.blueprint.references import Lookup, Resolved, Template, Unresolvable
 from orchestrator.domain.blueprint.stored_deployment import (
     UnreadableDeployment,
     content_digest,

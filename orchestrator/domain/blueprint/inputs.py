@@ -15,19 +15,13 @@ from functools import cache, partial
 from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, Deployment, InputValue, Step
-from orchestrator.domain.blueprint.references import (
-    Lookup,
-    Path,
-    Reference,
-    Resolved,
-    Unresolvable,
-    scalar_text,
-)
+from orchestrator.domain.blueprint.reference_syntax import Reference
+from orchestrator.domain.blueprint.references import Lookup, Resolved, Unresolvable, scalar_text
 from orchestrator.domain.provider_state import StateOutput
 from orchestrator.domain.record.record import SENSITIVE
 from orchestrator.domain.secrets import secret_leaves
 from orchestrator.domain.target import shown_step, step_of
-from orchestrator.domain.text import Json, did_you_mean
+from orchestrator.domain.text import Json, ValuePath, did_you_mean
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem
 
@@ -75,22 +69,6 @@ def _dumper() -> type:
     return Dumper
 
 
-__all__ = [
-    "HookScope",
-    "Lookup",
-    "StepInputs",
-    "Upstream",
-    "digest",
-    "input_sources",
-    "module_inputs",
-    "own_lookup",
-    "provider_lookup",
-    "rerun_inputs",
-    "rerun_text",
-    "static_lookup",
-    "target_id",
-]
-
 _SHOWN_LENGTH = 200
 
 Upstream = Callable[[str], Mapping[str, StateOutput]]
@@ -136,7 +114,7 @@ class StepInputs(Struct, frozen=True):
     """
 
     values: Mapping[str, Json] = field(default_factory=dict)
-    secrets: Mapping[Path, str] = field(default_factory=dict)
+    secrets: Mapping[ValuePath, str] = field(default_factory=dict)
     unavailable: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
 
@@ -307,7 +285,7 @@ def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
     A value for a variable that is sensitive or ephemeral is a secret, whatever its source.
     """
     values: dict[str, Json] = {}
-    secrets: dict[Path, str] = {}
+    secrets: dict[ValuePath, str] = {}
     problems: list[Problem] = []
     for name, template in step.inputs.items():
         try:
@@ -380,13 +358,15 @@ def _output(outputs: Mapping[str, StateOutput], name: str, shown: str) -> Resolv
 
 
 def _replaced(
-    values: Mapping[str, Json], secrets: Mapping[Path, str], stand_in: Callable[[Json, str], Json]
+    values: Mapping[str, Json],
+    secrets: Mapping[ValuePath, str],
+    stand_in: Callable[[Json, str], Json],
 ) -> dict[str, Json]:
     """
     Return the values with each sensitive leaf replaced by ``stand_in(leaf, origin)``.
     """
 
-    def walk(value: Json, path: Path) -> Json:
+    def walk(value: Json, path: ValuePath) -> Json:
         if path in secrets:
             return stand_in(value, secrets[path])
         match value:

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from orchestrator.domain.blueprint.inputs import digest
-from orchestrator.domain.blueprint.reference_syntax import Path as PathInValue
 from orchestrator.domain.blueprint.references import Resolved, Unresolvable
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, ValuePath
 from orchestrator.errors import Invalid, Problem
 
 _STAND_IN = frozenset({"secret", "digest"})
@@ -24,8 +23,8 @@ class RecordedInputs(Struct, frozen=True):
     """
 
     values: Mapping[str, Json]
-    secrets: Mapping[PathInValue, str]
-    digests: Mapping[PathInValue, str]
+    secrets: Mapping[ValuePath, str]
+    digests: Mapping[ValuePath, str]
 
     def other_secrets(self, values: Mapping[str, Json], key: bytes) -> dict[str, str]:
         """
@@ -34,7 +33,7 @@ class RecordedInputs(Struct, frozen=True):
         """
         whole = Resolved(dict(values))
 
-        def is_the_same(path: PathInValue, old_digest: str) -> bool:
+        def is_the_same(path: ValuePath, old_digest: str) -> bool:
             try:
                 return digest(whole.at(path).value, key) == old_digest
             except Unresolvable:
@@ -62,7 +61,7 @@ def placeholder(type_: str | None) -> Json:
 
 
 def read_recorded_inputs(
-    text: str, current_secret: Callable[[PathInValue, str], Json]
+    text: str, current_secret: Callable[[ValuePath, str], Json]
 ) -> RecordedInputs:
     """
     Read the document; ``current_secret`` returns a secret's current value by path and origin.
@@ -76,11 +75,11 @@ def read_recorded_inputs(
         document = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except yaml.YAMLError as exc:
         raise Invalid([Problem(f"recorded inputs that cannot be read: {exc}")]) from exc
-    secrets: dict[PathInValue, str] = {}
-    digests: dict[PathInValue, str] = {}
+    secrets: dict[ValuePath, str] = {}
+    digests: dict[ValuePath, str] = {}
     problems: list[Problem] = []
 
-    def walk(value: Json, path: PathInValue) -> Json:
+    def walk(value: Json, path: ValuePath) -> Json:
         if isinstance(value, dict) and value.keys() == _STAND_IN:
             secrets[path], digests[path] = str(value["secret"]), str(value["digest"])
             try:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from orchestrator.domain.text import did_you_mean
+from orchestrator.domain.text import ValuePath, did_you_mean
 
 ReferenceKind = Literal[
     "input",
@@ -23,8 +23,6 @@ ReferenceKind = Literal[
     "each_key",
     "run_id",
 ]
-Path = tuple[str | int, ...]
-
 _WORD = r"[A-Za-z_][A-Za-z0-9_-]*"
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
 _PATTERNS: tuple[tuple[ReferenceKind, re.Pattern[str]], ...] = (
@@ -63,7 +61,7 @@ class Reference(Struct, frozen=True):
 
     kind: ReferenceKind
     names: tuple[str, ...] = ()
-    path: Path = ()
+    path: ValuePath = ()
 
     def __str__(self) -> str:
         match self.kind:
@@ -87,13 +85,13 @@ class Issue(Struct, frozen=True):
     A syntax error: path in the value, offset in the text, message and hint.
     """
 
-    path: Path
+    path: ValuePath
     offset: int
     message: str
     hint: str = ""
 
 
-def path_text(path: Path) -> str:
+def path_text(path: ValuePath) -> str:
     texts = []
     for part in path:
         if isinstance(part, int):
@@ -114,7 +112,7 @@ class Text(Struct, frozen=True):
     offsets: tuple[int, ...]
 
 
-def parse_text(raw: str, path: Path, issues: list[Issue]) -> Text | str:
+def parse_text(raw: str, path: ValuePath, issues: list[Issue]) -> Text | str:
     parts: list[str | Reference] = []
     offsets: list[int] = []
     text, position = "", 0
@@ -150,7 +148,9 @@ def parse_text(raw: str, path: Path, issues: list[Issue]) -> Text | str:
     return Text(tuple(parts), tuple(offsets))
 
 
-def _parse_reference(inner: str, path: Path, start: int, issues: list[Issue]) -> Reference | None:
+def _parse_reference(
+    inner: str, path: ValuePath, start: int, issues: list[Issue]
+) -> Reference | None:
     body = inner.strip()
     for kind, pattern in _PATTERNS:
         match = pattern.match(body)

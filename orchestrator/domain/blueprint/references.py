@@ -16,26 +16,12 @@ from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.reference_syntax import (
     Issue,
-    Path,
     Reference,
     Text,
     parse_text,
     path_text,
 )
-from orchestrator.domain.text import Json
-
-__all__ = [
-    "BadTemplate",
-    "Issue",
-    "Lookup",
-    "Path",
-    "Reference",
-    "Resolved",
-    "Template",
-    "Unresolvable",
-    "Use",
-    "scalar_text",
-]
+from orchestrator.domain.text import Json, ValuePath
 
 
 class BadTemplate(ValueError):
@@ -53,7 +39,7 @@ class Unresolvable(ValueError):
     A well-formed reference has no usable value; ``path`` is where it stands.
     """
 
-    def __init__(self, message: str, path: Path = ()) -> None:
+    def __init__(self, message: str, path: ValuePath = ()) -> None:
         super().__init__(message)
         self.path = path
 
@@ -65,7 +51,7 @@ class Use(Struct, frozen=True):
     """
 
     reference: Reference
-    path: Path
+    path: ValuePath
     offset: int
     whole: bool
 
@@ -78,9 +64,9 @@ class Resolved(Struct, frozen=True):
     """
 
     value: Json
-    secrets: Mapping[Path, str] = field(default_factory=dict)
+    secrets: Mapping[ValuePath, str] = field(default_factory=dict)
 
-    def at(self, path: Path) -> Resolved:
+    def at(self, path: ValuePath) -> Resolved:
         """
         Return the value at ``path`` with the secrets in it. Raises Unresolvable if there is none.
         """
@@ -93,7 +79,7 @@ class Resolved(Struct, frozen=True):
             except (LookupError, TypeError):
                 so_far = path_text(path[:number]) or "the value"
                 raise Unresolvable(f"{so_far} has nothing at {path_text((part,))}") from None
-        secrets: dict[Path, str] = {}
+        secrets: dict[ValuePath, str] = {}
         for place, origin in self.secrets.items():
             if place[: len(path)] == path:
                 secrets[place[len(path) :]] = origin
@@ -101,11 +87,11 @@ class Resolved(Struct, frozen=True):
                 secrets[()] = origin
         return Resolved(value, secrets)
 
-    def leaves(self) -> Mapping[Path, str]:
+    def leaves(self) -> Mapping[ValuePath, str]:
         """
         Return the secrets by leaf: a sensitive map or list is expanded into its leaves.
         """
-        origins: dict[Path, str] = {}
+        origins: dict[ValuePath, str] = {}
         for place, origin in self.secrets.items():
             for leaf in _leaves(self.at(place).value):
                 origins[place + leaf] = origin
@@ -158,7 +144,7 @@ class Template:
         its type; within a text, only text, numbers and bools are allowed, anything else raises
         Unresolvable. Secrets are tracked by leaf.
         """
-        secrets: dict[Path, str] = {}
+        secrets: dict[ValuePath, str] = {}
         return Resolved(_resolve(self._parsed, (), lookup, secrets), secrets)
 
     def expression(
@@ -198,7 +184,7 @@ def scalar_text(value: Json) -> str:
             return str(value)
 
 
-def _parse(raw: Json, path: Path, issues: list[Issue]) -> Json:
+def _parse(raw: Json, path: ValuePath, issues: list[Issue]) -> Json:
     match raw:
         case str() if "${" in raw:
             return parse_text(raw, path, issues)
@@ -218,7 +204,7 @@ def _parse(raw: Json, path: Path, issues: list[Issue]) -> Json:
             return raw
 
 
-def _uses(parsed: Json, path: Path) -> Iterator[Use]:
+def _uses(parsed: Json, path: ValuePath) -> Iterator[Use]:
     match parsed:
         case Text(parts, offsets):
             for part, offset in zip(parts, offsets, strict=True):
@@ -232,7 +218,7 @@ def _uses(parsed: Json, path: Path) -> Iterator[Use]:
                 yield from _uses(item, (*path, number))
 
 
-def _resolve(parsed: Json, path: Path, lookup: Lookup, secrets: dict[Path, str]) -> Json:
+def _resolve(parsed: Json, path: ValuePath, lookup: Lookup, secrets: dict[ValuePath, str]) -> Json:
     match parsed:
         case Text((Reference() as reference,)):
             resolved = _look_up(reference, path, lookup)
@@ -251,7 +237,7 @@ def _resolve(parsed: Json, path: Path, lookup: Lookup, secrets: dict[Path, str])
 
 def _expression(
     parsed: Json,
-    path: Path,
+    path: ValuePath,
     lookup: Lookup,
     engine_reference: Callable[[Reference], str | None],
 ) -> Json:
@@ -281,7 +267,7 @@ def _expression(
 
 
 def _join(
-    parts: Sequence[str | Reference], path: Path, lookup: Lookup, secrets: dict[Path, str]
+    parts: Sequence[str | Reference], path: ValuePath, lookup: Lookup, secrets: dict[ValuePath, str]
 ) -> str:
     texts: list[str] = []
     origins: dict[str, None] = {}
@@ -309,7 +295,7 @@ def _shape(value: Json) -> str:
             return "null"
 
 
-def _look_up(reference: Reference, path: Path, lookup: Lookup) -> Resolved:
+def _look_up(reference: Reference, path: ValuePath, lookup: Lookup) -> Resolved:
     resolved = lookup(Reference(reference.kind, reference.names))
     try:
         return resolved.at(reference.path)
@@ -317,7 +303,7 @@ def _look_up(reference: Reference, path: Path, lookup: Lookup) -> Resolved:
         raise Unresolvable(f"${{{reference}}}: {exc}", path) from None
 
 
-def _leaves(value: Json) -> Iterator[Path]:
+def _leaves(value: Json) -> Iterator[ValuePath]:
     match value:
         case dict() if value:
             for key, item in value.items():

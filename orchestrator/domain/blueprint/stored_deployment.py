@@ -26,10 +26,10 @@ from orchestrator.domain.blueprint.blueprint import (
     StoredValue,
 )
 from orchestrator.domain.blueprint.inputs import digest, rerun_inputs
-from orchestrator.domain.blueprint.references import Path, Resolved, Template
+from orchestrator.domain.blueprint.references import Resolved, Template
 from orchestrator.domain.credentials import is_credential
 from orchestrator.domain.target import HOOK_KINDS
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, ValuePath
 from orchestrator.domain.values import replace
 
 SCHEMA = "orchestrator.deployment/1"
@@ -349,7 +349,7 @@ def _holds_literal(template: Template) -> bool:
     )
 
 
-def _literals(template: Template) -> Iterator[tuple[Path, Json]]:
+def _literals(template: Template) -> Iterator[tuple[ValuePath, Json]]:
     """
     Yield the parts of a template that are not one whole reference, with their path.
     """

@@ -19,8 +19,7 @@ from orchestrator.domain.json_model import JsonDocument, JsonModel
 from orchestrator.domain.plan.changes import PlannedObject
 from orchestrator.domain.plan.differences import attribute_path
 from orchestrator.domain.record.objects import Action
-from orchestrator.domain.secrets import LeafPath
-from orchestrator.domain.text import Json, Word
+from orchestrator.domain.text import Json, ValuePath, Word
 
 #: In place of the digest of a value that only the apply made known.
 _UNKNOWN = "unknown"
@@ -145,11 +144,11 @@ def _other_values(item: PlannedObject, approved: Mapping[str, str], key: bytes) 
         yield f"{item.address}: values that were approved are gone"
 
 
-def _path_digest(path: LeafPath, key: bytes) -> str:
+def _path_digest(path: ValuePath, key: bytes) -> str:
     return digest({"path": list(path)}, key)
 
 
-def _values(item: PlannedObject, key: bytes) -> Iterator[tuple[LeafPath, str]]:
+def _values(item: PlannedObject, key: bytes) -> Iterator[tuple[ValuePath, str]]:
     """
     Yield each value after the apply: its path, and its digest or that it is unknown.
     """
@@ -157,7 +156,7 @@ def _values(item: PlannedObject, key: bytes) -> Iterator[tuple[LeafPath, str]]:
         yield path, digest(value, key) if known else _UNKNOWN
 
 
-def _leaves(path: LeafPath, value: Json, unknown: Json) -> Iterator[tuple[LeafPath, Json, bool]]:
+def _leaves(path: ValuePath, value: Json, unknown: Json) -> Iterator[tuple[ValuePath, Json, bool]]:
     if unknown is True:
         yield path, None, False
     elif isinstance(value, dict) or (isinstance(unknown, dict) and unknown):

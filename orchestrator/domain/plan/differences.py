@@ -18,8 +18,7 @@ from msgspec import Struct
 from orchestrator.domain.blueprint.reference_syntax import path_text
 from orchestrator.domain.plan.changes import UNKNOWN, AttributeChange
 from orchestrator.domain.record.record import SENSITIVE
-from orchestrator.domain.secrets import LeafPath
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, ValuePath
 
 #: Elements of lists to compare with each other before they are taken in the order they stand in.
 _MOST_COMPARED = 10_000
@@ -92,7 +91,7 @@ def secret_values(value: Json, sensitive: Json) -> Iterator[Json]:
             yield from secret_values(item, mark)
 
 
-def attribute_path(path: LeafPath) -> str:
+def attribute_path(path: ValuePath) -> str:
     """
     Return a path as it is written in a module.
 
@@ -158,7 +157,7 @@ def _plain(value: Any) -> Json:
             return value
 
 
-def _differences(path: LeafPath, before: Any, after: Any) -> Iterator[tuple[LeafPath, Any, Any]]:
+def _differences(path: ValuePath, before: Any, after: Any) -> Iterator[tuple[ValuePath, Any, Any]]:
     # A map that comes or goes is told by its keys, as one that changes is.
     if before is None and _holds_values(after):
         before = {}
@@ -178,8 +177,8 @@ def _holds_values(value: Any) -> bool:
 
 
 def _list_differences(
-    path: LeafPath, before: list[Any], after: list[Any]
-) -> Iterator[tuple[LeafPath, Any, Any]]:
+    path: ValuePath, before: list[Any], after: list[Any]
+) -> Iterator[tuple[ValuePath, Any, Any]]:
     """
     What differs between lists. Equal elements belong together wherever they stand: whether a list
     is a set the plan does not tell, and one element that is put in front changes no other.
@@ -257,7 +256,7 @@ def _overlap(path: Sequence[str | int], forced: Sequence[str | int]) -> bool:
     return all(one == other for one, other in zip(path, forced, strict=False))
 
 
-def _change(path: LeafPath, before: Any, after: Any, *, forces: bool) -> AttributeChange:
+def _change(path: ValuePath, before: Any, after: Any, *, forces: bool) -> AttributeChange:
     secret = isinstance(before, _Secret) or isinstance(after, _Secret)
     known = not isinstance(after, _Unknown)
     old, new = _plain(before), _plain(after)

@@ -13,10 +13,10 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 
-from orchestrator.domain.blueprint.references import Path, Resolved
+from orchestrator.domain.blueprint.references import Resolved
 from orchestrator.domain.credentials import CREDENTIAL
 from orchestrator.domain.record.record import SENSITIVE
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, ValuePath
 
 _WHO = re.compile(f"role|profile|user|{CREDENTIAL.pattern}", re.IGNORECASE)
 
@@ -90,7 +90,7 @@ def _prefixes(provider: str) -> tuple[str, ...]:
     return _PREFIXES.get(name, (f"{name.upper().replace('-', '_')}_",))
 
 
-def _open(value: Json, secrets: frozenset[Path], path: Path = ()) -> Json:
+def _open(value: Json, secrets: frozenset[ValuePath], path: ValuePath = ()) -> Json:
     """
     Return the value without its sensitive leaves.
     """
