@@ -1,6 +1,6 @@
 """
-Argument vectors of the engine's verbs. The only file that knows python-terraform, whose way of
-running processes is not used.
+The argv of each engine request. The only module that uses python-terraform, and only to format
+arguments, not to run processes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from orchestrator.ports.engine import (
 
 def verb(request: Request) -> str:
     """
-    Return the verb's name, as files and logs call it.
+    Return the verb of a request, as files and logs name it.
     """
     match request:
         case Init():
@@ -69,9 +69,8 @@ def verb(request: Request) -> str:
 
 def with_early_variables(info: EngineInfo, vector: Sequence[str], file: Path) -> list[str]:
     """
-    Return the vector of an engine call with the file of those variables without which the engine
-    cannot load the configuration; as it is where the command does not load it, or has a variable
-    file.
+    Return the argv with ``-var-file`` for the variables that the engine needs to load the
+    configuration; unchanged if the command does not load it or has a variable file already.
 
     >>> from orchestrator.ports.engine import EngineInfo
     >>> tofu = EngineInfo("tofu", "1.12.6", ("tofu",), "path", "")
@@ -89,7 +88,8 @@ def with_early_variables(info: EngineInfo, vector: Sequence[str], file: Path) ->
 
 def argument_vector(info: EngineInfo, request: Request) -> list[str]:
     """
-    Program and arguments of an engine call. Values travel in files: the vector stays small.
+    Return the argv of an engine call. Values are passed in files, so that argv stays small and
+    holds no secret.
 
     >>> from orchestrator.ports.engine import EngineInfo, Pull
     >>> argument_vector(EngineInfo("terraform", "1.11.4", ("/bin/tf",), "path", ""), Pull())

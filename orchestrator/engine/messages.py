@@ -1,8 +1,8 @@
 """
-The lines of ``plan -json`` and ``apply -json`` as domain messages.
+Parses the lines of ``plan -json`` and ``apply -json`` into domain messages.
 
-Free text is masked here: diagnostics, provisioner lines, and whatever is passed on as it is.
-Addresses, actions and ids are never touched: they are what records are compared by.
+Free text is masked here: diagnostics, provisioner output, unknown lines. Addresses, actions and ids
+are not masked: records are compared by them.
 """
 
 from __future__ import annotations
@@ -137,11 +137,11 @@ def parse_text(text: str) -> tuple[Diagnostic, ...]:
 
 def lock_holder(diagnostics: Iterable[Diagnostic]) -> StateLock | None:
     """
-    Return the lock that the diagnostics say is held by somebody else. None if it could not be had
-    for another reason: without permission, or with a damaged state, there is nobody to wait for.
+    Return the lock that somebody else holds, by the diagnostics. None if the lock failed for
+    another reason (no permission, damaged state): then there is nobody to wait for.
 
-    PostgreSQL tells the asker's own id and name instead of the holder's, and so does the http
-    backend of older engines, which tells the holder's id apart: the asker's are left out.
+    PostgreSQL reports the id and name of the caller instead of the holder, and so does the http
+    backend of older engines, which reports the holder's id separately: the caller's are dropped.
     """
     for diagnostic in diagnostics:
         if diagnostic.summary != _LOCKED:
@@ -211,7 +211,7 @@ _COUNTED = ("operation", "add", "change", "remove", "forget", "import")
 
 class ParsedLine(Struct, frozen=True):
     """
-    A line of the engine: masked text for people, and the messages it stands for.
+    A line of engine output: masked text for people, and its messages.
     """
 
     text: str
@@ -220,9 +220,8 @@ class ParsedLine(Struct, frozen=True):
 
 def parse_line(line: str, mask: Mask = str) -> ParsedLine:
     """
-    Return the messages of one line of ``-json`` output. A line that is no JSON object, or whose
-    type is not known, is passed on as a `LogLine`; types that only tell of reading give text but no
-    message.
+    Return the messages of one line of ``-json`` output. A line that is no JSON object, or of
+    unknown type, becomes a `LogLine`; types that only report reading give text but no message.
     """
     try:
         data = json.loads(line)

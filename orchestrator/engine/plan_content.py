@@ -42,7 +42,7 @@ _CHECKS = ("pass", "fail", "error")
 
 def parse_plan(text: str) -> PlanContent:
     """
-    Return the content of a plan; raises ValueError if the text is no plan.
+    Return the content of a plan. Raises ValueError if the text is not a plan.
     """
     try:
         data = json.loads(text[text.index("{") :])
@@ -77,8 +77,7 @@ def parse_plan(text: str) -> PlanContent:
 
 def _resources(data: dict[str, Any]) -> Iterator[ResourceChange]:
     """
-    Yield the changes of one object: none, one, or two where the old object of a replacement is
-    forgotten.
+    Yield the changes of each object: none, one, or two if a replacement forgets the old object.
     """
     change, address = data["change"], data["address"]
     previous = data.get("previous_address")
@@ -120,7 +119,7 @@ def _resources(data: dict[str, Any]) -> Iterator[ResourceChange]:
 
 def _actions(words: list[str]) -> Iterator[tuple[Action, str | None]]:
     """
-    Yield the actions for the engine's words; one that is not known comes with the word.
+    Yield the actions for the engine's words; an unknown word is returned beside its action.
     """
     if sorted(words) == ["create", "delete"]:
         yield "replace", None
@@ -163,7 +162,7 @@ def _output(name: str, change: dict[str, Any]) -> OutputValueChange:
 
 def _checks(checks: list[dict[str, Any]]) -> Iterator[CheckResult]:
     """
-    Yield the results of the checks; a check with several instances has a result for each.
+    Yield the results of ``check`` blocks, one for each instance.
     """
     for check in checks:
         for item in check.get("instances") or (check,):
@@ -179,7 +178,7 @@ def _objects(
     resources: list[dict[str, Any]], outputs: Mapping[str, dict[str, Any]]
 ) -> Iterator[PlannedObject]:
     """
-    Yield the objects that the plan changes, with all values after that.
+    Yield the objects that the plan changes, with all planned values.
     """
     for data in resources:
         for item in _resources(data):
@@ -199,7 +198,7 @@ def _planned_object(
 
 def _regions(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """
-    Yield the region of each provider configuration that says one, by its name in the plan.
+    Yield the region of each provider configuration that sets one, by its name in the plan.
     """
     configured = (data.get("configuration") or {}).get("provider_config") or {}
     variables = data.get("variables") or {}
@@ -215,7 +214,7 @@ def _regions(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _secrets(data: dict[str, Any]) -> Iterator[Json]:
     """
-    Yield the sensitive values in a plan: what holds one elsewhere is masked as well.
+    Yield the sensitive values in a plan, so that the same values are masked elsewhere, too.
     """
     objects = [*(data.get("resource_changes") or ()), *(data.get("resource_drift") or ())]
     changes = [item["change"] for item in objects]

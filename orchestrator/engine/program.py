@@ -1,5 +1,5 @@
 """
-The kind and version of an engine program, and whether they depend on the directory.
+The kind and version of an engine program, which may depend on the directory.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def ask(
     program: Sequence[str], environ: Mapping[str, str], directory: Path | None = None
 ) -> tuple[Kind, str]:
     """
-    Kind and version as the program says them in a directory; ``version -json`` would not tell the
-    kind. Raises EngineFailed if it is no engine.
+    Run the program in a directory and return its kind and version; ``version -json`` does not
+    report the kind. Raises EngineFailed if it is no engine.
     """
     environment = {k: v for k, v in environ.items() if not k.startswith("TF_CLI_ARGS")}
     shown = program[-1]
@@ -76,8 +76,8 @@ def ask(
 
 def program_path(program: str, directory: Path, environment: Mapping[str, str]) -> str:
     """
-    Return the absolute path of a program; raises EngineFailed if there is none that may be
-    executed.
+    Return the absolute path of a program. Raises EngineFailed if it does not exist or is not
+    executable.
     """
     if "/" in program:
         path = shutil.which(directory.absolute() / program)
@@ -93,9 +93,9 @@ def program_path(program: str, directory: Path, environment: Mapping[str, str]) 
 
 def varies(file: Path, directory: Path, asked_in: Path) -> bool:
     """
-    Return whether what is behind a program may be another engine in a directory than where it was
-    asked: it is a version manager's shim (a script, or a link to the manager), or such managers
-    heed another file there.
+    Return whether a program may be another engine in ``directory`` than where its version was
+    asked: it is a version manager's shim (a script, or a link to the manager), or another version
+    file applies there.
     """
     if fingerprint(file) is None:
         return True
@@ -120,8 +120,8 @@ def _nearest(places: Iterable[Path]) -> Path | None:
 
 def fingerprint(file: Path) -> str | None:
     """
-    What tells one build of a program from the next; None for shims: they stay the same while the
-    version behind them changes.
+    Return a text that differs between builds of a program; None for shims, which stay the same when
+    the version behind them changes.
     """
     try:
         real = file.resolve(strict=True)
@@ -147,14 +147,14 @@ Numbers = tuple[int, ...]
 
 class BadConstraint(ValueError):
     """
-    A constraint that Terraform would not accept either.
+    The constraint is not valid in Terraform either.
     """
 
 
 def check_accepted(info_in: Callable[[Path], EngineInfo], deployment: Deployment) -> None:
     """
     Raise Invalid, with all problems, if the blueprint or a module does not accept the engine;
-    ``info_in`` tells which one that is in a directory.
+    ``info_in`` returns the engine of a directory.
     """
     problems: dict[Problem, None] = {}
     for step in deployment.steps_and_hooks().values():
@@ -181,7 +181,7 @@ def check_accepted(info_in: Callable[[Path], EngineInfo], deployment: Deployment
 
 def _is_over(info: EngineInfo, constraint: Constraint) -> bool:
     """
-    Return whether the engine is too new to heed the constraint.
+    Return whether the engine is too new for the constraint to apply.
     """
     until = constraint.until if info.kind == "tofu" else None
     return until is not None and satisfies(info.version, f">= {until}")
@@ -191,7 +191,8 @@ def check_versions(
     info: EngineInfo, constraints: Sequence[tuple[str, Constraint]]
 ) -> list[Problem]:
     """
-    What is wrong with running modules with this engine; ``constraints`` name their owners.
+    Return the version constraints that this engine violates, as problems; ``constraints`` are pairs
+    of owner and constraint.
     """
     problems = []
     for owner, constraint in constraints:
@@ -216,10 +217,10 @@ def check_versions(
 
 def satisfies(version: str, constraint: str) -> bool:
     """
-    Return whether the version fits the comma-separated constraint; raises BadConstraint if that is
-    none.
+    Return whether the version satisfies the comma-separated constraint. Raises BadConstraint if
+    that is invalid.
 
-    A pre-release engine counts as the release it leads to, as in Terraform.
+    A pre-release counts as its release, as in Terraform.
 
     >>> satisfies("1.11.4", "~> 1.6, != 1.11.3"), satisfies("2.0.0", "~> 1.6")
     (True, False)

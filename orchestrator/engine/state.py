@@ -1,5 +1,5 @@
 """
-Provider state as ``state pull`` prints it, and as a saved plan holds it.
+Provider state as ``state pull`` prints it, and as a saved plan contains it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"}
 
 def parse_state(raw: bytes) -> PulledState:
     """
-    Return the state in ``raw``; raises ValueError if it is none, or of another format than version
-    4.
+    Return the state in ``raw``. Raises ValueError if it is no state, or not of format version 4.
 
-    Nothing but white space is a state that was never written. Text before and after the first JSON
-    object is ignored: engines print warnings there.
+    White space alone is a state that was never written. Text before and after the first JSON object
+    is ignored: engines print warnings there.
     """
     if not raw.strip():
         return _NEVER_WRITTEN
@@ -59,8 +58,8 @@ def parse_state(raw: bytes) -> PulledState:
 
 def local_state(directory: Path, environment: Mapping[str, str]) -> bytes | None:
     """
-    What ``state pull`` would print in a working directory whose state is a file on this machine;
-    None if it is not, or not in the clear: then the engine itself has to be asked.
+    Return what ``state pull`` would print in a working directory whose state is a local file. None
+    if it is not, or is encrypted: then the engine must be called.
     """
     if environment.get("TF_WORKSPACE", "default") != "default":
         return None
@@ -82,10 +81,10 @@ def local_state(directory: Path, environment: Mapping[str, str]) -> bytes | None
 
 def state_in_plan(plan: Path) -> PulledState | None:
     """
-    Return the provider state that a saved plan was made on, before its refresh; None if the file
-    does not tell (encrypted, or of another format).
+    Return the provider state that a saved plan was made from, before its refresh; None if the file
+    cannot be read (encrypted, or of another format).
 
-    The plan holds the refreshed state with lineage and serial, and the one before without them.
+    The plan holds the refreshed state with lineage and serial, and the prior one without.
     """
     try:
         with zipfile.ZipFile(plan) as archive:
@@ -99,8 +98,7 @@ def state_in_plan(plan: Path) -> PulledState | None:
 
 def refreshed_state_in_plan(plan: Path) -> PulledState | None:
     """
-    Return the provider state as the refresh of a saved plan left it; None if the file does not
-    tell.
+    Return the provider state after the refresh of a saved plan; None if the file cannot be read.
     """
     try:
         with zipfile.ZipFile(plan) as archive:
@@ -111,7 +109,7 @@ def refreshed_state_in_plan(plan: Path) -> PulledState | None:
 
 def emptied_state(state: PulledState) -> str:
     """
-    Return the text of the state with the same lineage and the next serial that holds nothing.
+    Return a state without objects, with the same lineage and the next serial, as text.
     """
     content = {
         "version": _FORMAT,
@@ -161,13 +159,13 @@ def isolated_state(
     raw: bytes, wanted: Collection[tuple[str, str | None]]
 ) -> tuple[bytes, dict[str, StateObject]]:
     """
-    Return a provider state of the ``wanted`` objects (address, id) of the one in ``raw``, each
-    under an address that no configuration describes, and which is which; raises ValueError as in
-    `parse_state`.
+    Return a state that holds only the ``wanted`` objects (address, id), each at a new address
+    without configuration, and the object for each of these addresses. Raises ValueError as
+    `parse_state` does.
 
-    So the refresh of one depends on none of the others: an expression that refers to a lost object
-    is an error, and what comes after it would not be asked for. A deposed object is asked for like
-    any other: of its drift no plan tells.
+    So each object is refreshed independently: a configuration that refers to a lost object would be
+    an error, and the objects after it would not be read. A deposed object becomes a current one,
+    because plans do not report drift of deposed objects.
     """
     parse_state(raw)
     data: dict[str, Any] = state_document(raw)
@@ -199,8 +197,8 @@ def _objects(resources: Any) -> Iterator[StateObject]:
 
 def _instances(resources: Any) -> Iterator[tuple[Any, Any, StateObject]]:
     """
-    Yield the instances that are not only read, with the resource and the instance as the state
-    holds them; raises ValueError if the form of one is not known.
+    Yield the managed instances, each with its resource and instance as in the state. Raises
+    ValueError if one has an unknown form.
     """
     for resource in resources:
         try:
@@ -219,8 +217,8 @@ def _instances(resources: Any) -> Iterator[tuple[Any, Any, StateObject]]:
 
 def _object(resource: Any, instance: Any) -> StateObject:
     """
-    OpenTofu keeps the provider of an instance with it where a provider block has ``for_each``. A
-    mode that is not known stands in the address, as that of data does.
+    Return the object of an instance. OpenTofu stores the provider per instance if a provider block
+    has ``for_each``. An unknown mode is put into the address, as for data sources.
     """
     module = f"{resource['module']}." if resource.get("module") else ""
     if resource["mode"] != "managed":
@@ -244,7 +242,7 @@ def _object(resource: Any, instance: Any) -> StateObject:
 
 def _secrets(resources: Any) -> Iterator[Any]:
     """
-    Yield the values that the instances call sensitive; a path that leads nowhere is passed over.
+    Yield the values that instances mark as sensitive; a path that leads nowhere is ignored.
     """
     for resource in resources:
         for instance in resource["instances"]:

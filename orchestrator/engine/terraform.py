@@ -1,5 +1,5 @@
 """
-Terraform and OpenTofu as an `Engine`: a process per call, evidence in files.
+Implements `Engine` for Terraform and OpenTofu: a process per call, evidence in files.
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ NEVER_STARTED = CallResult(exit_code=None, messages=(), complete=True, stopped=T
 
 class TerraformEngine:
     """
-    One terraform or tofu program; satisfies `orchestrator.ports.engine.Engine`.
+    A terraform or tofu program; implements `orchestrator.ports.engine.Engine`.
 
-    ``environment`` is what every call starts from (`child_environment`); the variables of the
-    `CallSpec` override it. If a stop is requested before the engine starts, `call` returns
+    ``environment`` is the base of every call's environment (`child_environment`); the variables of
+    the `CallSpec` override it. If a stop is requested before the engine starts, `call` returns
     `NEVER_STARTED`: no exit code, yet complete, and ``stdout`` None.
     """
 
@@ -97,15 +97,11 @@ class TerraformEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """
-        The program in use.
-        """
         return self._info
 
     def info_in(self, directory: Path) -> EngineInfo:
         """
-        Return the program as it is in a directory: there a version manager may choose another
-        engine.
+        Return the engine in a directory: a version manager may choose another version there.
         """
         *launcher, program = self._info.program
         if launcher or not directory.is_dir():
@@ -126,10 +122,10 @@ class TerraformEngine:
         observe: Callable[[Message], None],
     ) -> CallResult:
         """
-        Run it to its end; raises EngineFailed if it cannot be started, Fenced if the call was made
-        impossible by somebody else. A provider state that is a file here is read without it.
+        Run the request to its end. Raises EngineFailed if the engine cannot be started, Fenced if
+        somebody else fenced the call. A local provider state is read without the engine.
 
-        An exception out of ``observe``, KeyboardInterrupt included, leaves the engine running.
+        An exception from ``observe``, KeyboardInterrupt included, leaves the engine running.
         """
         if isinstance(request, Pull) and not stop.stopping:
             state = local_state(spec.directory, self._environment | dict(spec.environment))
@@ -207,8 +203,8 @@ class TerraformEngine:
 
     def _withdraw(self, spec: CallSpec) -> None:
         """
-        Make it as if the call had never been made, so that it can be: it is over, and changed
-        nothing. Its log stays until then.
+        Remove the files of a call that is over and changed nothing, so that it can be made again.
+        Its log is kept until then.
         """
         files = CallFiles.of(spec)
         self.discard(spec)
@@ -239,17 +235,17 @@ class TerraformEngine:
 
     def check_program(self, request: Program, spec: CallSpec) -> None:
         """
-        Raise EngineFailed if the program is not there, or may not be executed.
+        Raise EngineFailed if the program does not exist or is not executable.
         """
         program_path(request.argv[0], spec.directory, self._environment | dict(spec.environment))
 
     def recover_call(self, spec: CallSpec, *, complete_log: bool = True) -> RecoveredCall:
         """
-        What an earlier call with this spec left. A call that had not begun is made impossible.
+        Return what an earlier call with this spec left. A call that has not begun is fenced.
 
-        With ``complete_log`` the masked log is written anew from all that the call said.
+        With ``complete_log`` the masked log is written again from the full output.
 
-        An engine that has ended while its wrapper is about to write the answer is waited for.
+        If the engine has ended and its wrapper is about to write the answer, this waits for it.
         """
         files = CallFiles.of(spec)
         try:
@@ -276,7 +272,7 @@ class TerraformEngine:
 
     def discard(self, spec: CallSpec) -> None:
         """
-        Remove what the call left unmasked; its masked log stays.
+        Remove the call's unmasked files; the masked log stays.
         """
         files = CallFiles.of(spec)
         discard((files.stdout, files.stderr, files.text))
@@ -285,7 +281,7 @@ class TerraformEngine:
 
     def pulled_state(self, result: CallResult) -> PulledState:
         """
-        Return the state that a ``Pull`` printed; raises EngineFailed if it is none.
+        Return the state that a ``Pull`` printed. Raises EngineFailed if it is none.
         """
         if result.exit_code != 0 or result.stdout is None:
             raise EngineFailed(
@@ -303,7 +299,7 @@ class TerraformEngine:
 
     def state_in_file(self, file: Path) -> PulledState:
         """
-        Return the state in a file that an engine left; raises EngineFailed if it is none.
+        Return the state in a file that an engine wrote. Raises EngineFailed if it is none.
         """
         try:
             return parse_state(file.read_bytes())
@@ -316,20 +312,21 @@ class TerraformEngine:
 
     def state_in_plan(self, plan: Path) -> PulledState | None:
         """
-        Return the provider state that a saved plan was made on, as it was before the refresh; None
-        if the plan file does not tell.
+        Return the provider state that a saved plan was made from, before the refresh; None if the
+        file cannot be read.
         """
         return state_in_plan(plan)
 
     def refreshed_state_in_plan(self, plan: Path) -> PulledState | None:
         """
-        Return the same provider state after the refresh of the plan.
+        Return the provider state after the refresh of a saved plan; None if the file cannot be
+        read.
         """
         return refreshed_state_in_plan(plan)
 
     def plan_content(self, result: CallResult) -> PlanContent:
         """
-        What the call of a `ShowPlan` printed; raises EngineFailed if it cannot be read.
+        Return the plan that a `ShowPlan` printed. Raises EngineFailed if it cannot be read.
         """
         if result.exit_code != 0 or result.stdout is None:
             raise EngineFailed("plan", failure_reason(result))
@@ -340,8 +337,7 @@ class TerraformEngine:
 
     def emptied_state(self, state: PulledState) -> str:
         """
-        Return the text of the provider state that follows this one and holds nothing, for a
-        ``Push``.
+        Return a state without objects that succeeds this one, as text for a ``Push``.
         """
         return emptied_state(state)
 
@@ -349,8 +345,8 @@ class TerraformEngine:
         self, state: bytes, wanted: Collection[tuple[str, str | None]]
     ) -> tuple[bytes, Mapping[str, StateObject]]:
         """
-        Return a provider state in which each wanted object of ``state`` stands alone, and which
-        object each of its addresses stands for; raises EngineFailed if ``state`` is none.
+        Isolate the wanted objects as `orchestrator.engine.state.isolated_state` does. Raises
+        EngineFailed if ``state`` is no provider state.
         """
         try:
             return isolated_state(state, wanted)
@@ -444,8 +440,8 @@ class TerraformEngine:
 
 def _needs_wrapper(request: Request, spec: CallSpec) -> bool:
     """
-    Return whether something is left to do when the call ends though we are dead: to tell how a
-    mutation ended, or to remove a file.
+    Return whether work remains when the call ends after our death: recording how a mutation ended,
+    or removing a file.
     """
     reads = isinstance(request, Init | Plan | ShowPlan | Pull)
     return not reads or bool(spec.delete_after or spec.early_values)
@@ -453,15 +449,15 @@ def _needs_wrapper(request: Request, spec: CallSpec) -> bool:
 
 def _leftovers(files: CallFiles, spec: CallSpec) -> tuple[Path, ...]:
     """
-    Return the files that must be removed when the call has ended.
+    Return the files to remove when the call has ended.
     """
     return (*spec.delete_after, files.early_variables)
 
 
 def _read(spec: CallSpec, state: bytes) -> CallResult:
     """
-    Return the result of a ``Pull`` for which no engine was needed: it leaves what the engine would
-    print. Raises EngineFailed if it cannot be left.
+    Return the result of a ``Pull`` that needed no engine, and write the files that the engine would
+    write. Raises EngineFailed if they cannot be written.
     """
     files = CallFiles.of(spec)
     try:
@@ -483,7 +479,7 @@ def _watch(
     question: Question | None = None,
 ) -> bool:
     """
-    Follow a call to its end, or to its question; whether it has ended.
+    Follow a call until it ends or asks for approval. Returns whether it has ended.
     """
     poll = _POLL if question is None else _QUESTION_POLL
     over = False
@@ -504,8 +500,8 @@ def _watch(
 
 def _reap(beginning: IdentityFile) -> None:
     """
-    SIGKILL the providers that outlived engine and wrapper, if nothing else is left in their
-    session: where its number was reused, a live engine is.
+    SIGKILL the providers that outlived engine and wrapper, if nothing else runs in their session:
+    if the session id was reused, a live engine does.
     """
     session = beginning.wrapper.pid
     pids = providers_left(session)

@@ -1,5 +1,5 @@
 """
-The engine: what it is asked, where its calls leave their evidence, and how they end.
+The engine: its requests, the evidence of its calls, and their results.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ class EngineInfo(Struct, frozen=True):
     @property
     def evaluates_early(self) -> bool:
         """
-        Whether module sources may depend on variables, so that nothing is loaded without them:
-        with OpenTofu, and with Terraform from 1.15 on.
+        Whether module sources may use variables, so that no command loads the configuration without
+        them: OpenTofu, and Terraform from 1.15.
         """
         return self.kind == "tofu" or not is_newer("1.15.0", self.version)
 
     @property
     def asks_for_approval(self) -> bool:
         """
-        Whether one process can plan, wait to be approved, and apply, with its events in a file:
-        with OpenTofu from 1.12 on.
+        Whether one process can plan, wait for approval, and apply, with its events in a file:
+        OpenTofu from 1.12.
         """
         return self.kind == "tofu" and not is_newer("1.12.0", self.version)
 
 
 class Init(Struct, frozen=True):
     """
-    ``init -reconfigure``; with ``upgrade`` providers are chosen anew. ``backend_file`` has settings
-    of the backend beside those of the configuration.
+    ``init -reconfigure``; ``upgrade`` selects provider versions anew. ``backend_file`` holds
+    backend settings beside those of the configuration.
     """
 
     backend_file: Path | None = None
@@ -66,8 +66,8 @@ class Init(Struct, frozen=True):
 
 class Plan(Struct, frozen=True):
     """
-    ``plan -json -out``. With ``detailed`` the exit code is 2 where the engine says that the plan
-    changes something (``-detailed-exitcode``). Without ``lock`` it takes none on the state.
+    ``plan -json -out``. With ``detailed`` (``-detailed-exitcode``) the exit code is 2 if the plan
+    has changes. Without ``lock`` the state is not locked.
     """
 
     out: Path
@@ -84,7 +84,7 @@ class Plan(Struct, frozen=True):
 
 class ShowPlan(Struct, frozen=True):
     """
-    ``show -json`` of a plan file: what it holds, beside which the event stream is a summary.
+    ``show -json`` of a plan file: the full content, of which the event stream is a summary.
     """
 
     plan: Path
@@ -92,7 +92,8 @@ class ShowPlan(Struct, frozen=True):
 
 class Apply(Struct, frozen=True):
     """
-    ``apply -json`` of a plan file. ``var_file`` only where the module has ephemeral variables.
+    ``apply -json`` of a plan file. ``var_file`` is given only if the module has ephemeral
+    variables.
     """
 
     plan: Path
@@ -103,9 +104,9 @@ class Apply(Struct, frozen=True):
 
 class PlanAndAsk(Struct, frozen=True):
     """
-    ``apply`` without a plan file and without ``-auto-approve``: the call returns with what it plans
-    once it asks for approval (``CallResult.waits``). With the same `CallSpec`, `Approve` or
-    `Cancel` carries it on to its end.
+    ``apply`` without a plan file and without ``-auto-approve``: the call returns with the plan when
+    the engine asks for approval (``CallResult.waits``). `Approve` or `Cancel` with the same
+    `CallSpec` continues it to its end.
     """
 
     var_file: Path
@@ -115,14 +116,14 @@ class PlanAndAsk(Struct, frozen=True):
 
 class Approve(Struct, frozen=True):
     """
-    Have the apply that waits go on.
+    Approve the waiting apply.
     """
 
 
 class Cancel(Struct, frozen=True):
     """
-    Have the apply that waits end without changing anything; nothing where none waits. The call of
-    the same `CallSpec` may then be made anew.
+    End the waiting apply without changes; does nothing if none waits. The call of the same
+    `CallSpec` may be made again.
     """
 
 
@@ -134,7 +135,7 @@ class Pull(Struct, frozen=True):
 
 class Import(Struct, frozen=True):
     """
-    ``import``: take an object that exists into the provider state, at an address.
+    ``import``: add an existing object to the provider state, at an address.
     """
 
     address: str
@@ -145,7 +146,7 @@ class Import(Struct, frozen=True):
 
 class Untaint(Struct, frozen=True):
     """
-    ``untaint``: take the mark for replacement off an object.
+    ``untaint``: remove the taint mark from an object.
     """
 
     address: str
@@ -154,7 +155,7 @@ class Untaint(Struct, frozen=True):
 
 class Push(Struct, frozen=True):
     """
-    ``state push`` of a file; the engine itself checks lineage and serial, unless with ``force``.
+    ``state push`` of a file; the engine checks lineage and serial, unless ``force`` is set.
     """
 
     state: Path
@@ -172,7 +173,7 @@ class Unlock(Struct, frozen=True):
 
 class Exec(Struct, frozen=True):
     """
-    Any other command of the engine, as a person typed it.
+    Any other engine command, as the user typed it.
     """
 
     arguments: tuple[str, ...]
@@ -180,9 +181,9 @@ class Exec(Struct, frozen=True):
 
 class Program(Struct, frozen=True):
     """
-    Another program than the engine, carried out as its calls are: the command of a hook. A name
-    with "/" starts at the directory of the call. A stop sends its SIGINT to all processes that the
-    program has started, and none of them outlives a program that was stopped.
+    A program other than the engine, run as an engine call: the command of a hook. A name with "/"
+    is relative to the directory of the call. A stop sends SIGINT to all processes that the program
+    has started; none of them outlives a stopped program.
     """
 
     argv: tuple[str, ...]
@@ -197,13 +198,13 @@ class CallSpec(Struct, frozen=True):
     Where an engine call runs and leaves its evidence.
 
     ``directory`` is the working directory, ``evidence`` the attempt's directory; ``name`` is unique
-    in it. ``delete_after`` are files the wrapper removes when the call ends, whoever is alive then.
-    ``timeout`` and ``grace`` in seconds: at the timeout the engine gets its one SIGINT; SIGKILL
-    once the grace since the SIGINT, whatever it was for, has passed. None means no limit.
-    ``early_values`` are variables without which OpenTofu cannot load the configuration: they reach
-    it in a private file that is gone when the call ends. ``module`` is the path of the module for
-    people: the places that diagnostics name are told under it. ``crash_log`` is the file for what a
-    crashing engine says, where ``evidence`` does not last.
+    in it. ``delete_after`` are files that the wrapper removes when the call ends, even if we are
+    dead. ``timeout`` and ``grace`` are seconds, None for no limit: at the timeout the engine gets
+    SIGINT; SIGKILL follows ``grace`` seconds after the SIGINT, whatever its reason.
+    ``early_values`` are the variables that OpenTofu needs to load the configuration: they are
+    passed in a private file that is removed when the call ends. ``module`` is the module's path for
+    people: file names in diagnostics are shown below it. ``crash_log`` is the file for the output
+    of a crashed engine, if ``evidence`` is temporary.
     """
 
     directory: Path
@@ -221,7 +222,7 @@ class CallSpec(Struct, frozen=True):
 
 class CallResult(Struct, frozen=True):
     """
-    How an engine call ended. ``exit_code`` is None if the engine or its wrapper was killed.
+    The result of an engine call. ``exit_code`` is None if the engine or its wrapper was killed.
 
     ``messages`` are all that it printed. ``complete``: the event file ends with a whole line and
     the answer file exists. ``stopped``: we sent SIGINT. ``lock`` is the state lock that somebody
@@ -241,9 +242,9 @@ class CallResult(Struct, frozen=True):
 
 class RecoveredCall(Struct, frozen=True):
     """
-    What is left on disk of an engine call of an earlier process.
+    What an engine call of an earlier process left on disk.
 
-    ``started`` is False only where it is certain that the engine never started and never will.
+    ``started`` is False only if it is certain that the engine never started and never will.
     """
 
     started: bool
@@ -253,10 +254,10 @@ class RecoveredCall(Struct, frozen=True):
 
 class Engine(Protocol):
     """
-    One terraform or tofu program.
+    A terraform or tofu program.
 
-    The engine runs in a session of its own with its output in files, so that our death does not
-    end it; it gets at most one SIGINT from us, however often we are asked to stop.
+    The engine runs in a session of its own with its output in files, so that it survives our death.
+    It gets at most one SIGINT from us, however often we are asked to stop.
     """
 
     @property
@@ -264,8 +265,7 @@ class Engine(Protocol):
 
     def info_in(self, directory: Path) -> EngineInfo:
         """
-        Return the program as it is in a directory: there a version manager may choose another
-        engine.
+        Return the engine in a directory: a version manager may choose another version there.
         """
 
     def call(
@@ -277,68 +277,69 @@ class Engine(Protocol):
         observe: Callable[[Message], None],
     ) -> CallResult:
         """
-        Run it to its end. ``observe`` gets each message once, in order, masked, as it appears.
+        Run the request to its end. ``observe`` gets each message once, in order, masked, as it
+        appears.
 
-        Raises EngineFailed(phase="engine") if it cannot be started at all.
+        Raises EngineFailed(phase="engine") if the engine cannot be started.
         """
 
     def check_program(self, request: Program, spec: CallSpec) -> None:
         """
-        Raise EngineFailed(phase="engine") if the program is not there, or may not be executed.
+        Raise EngineFailed(phase="engine") if the program does not exist or is not executable.
         """
 
     def recover_call(self, spec: CallSpec, *, complete_log: bool = True) -> RecoveredCall:
         """
-        What an earlier call with this spec left. A call that had not begun is made impossible.
+        Return what an earlier call with this spec left. A call that has not begun is fenced.
 
-        With ``complete_log`` the masked log is written anew from all that the call said.
+        With ``complete_log`` the masked log is written again from the full output.
         """
 
     def discard(self, spec: CallSpec) -> None:
         """
-        Remove what the call left unmasked; its masked log stays.
+        Remove the call's unmasked files; the masked log stays.
         """
 
     def pulled_state(self, result: CallResult) -> PulledState:
         """
-        Return the state that a ``Pull`` printed; raises EngineFailed if it is none.
+        Return the state that a ``Pull`` printed. Raises EngineFailed if it is none.
         """
 
     def state_in_file(self, file: Path) -> PulledState:
         """
-        Return the state in a file that an engine left; raises EngineFailed(phase="surgery") if it
+        Return the state in a file that an engine wrote. Raises EngineFailed(phase="surgery") if it
         is none.
         """
 
     def state_in_plan(self, plan: Path) -> PulledState | None:
         """
-        Return the provider state that a saved plan was made on, as it was before the refresh; None
-        if the plan file does not tell.
+        Return the provider state that a saved plan was made from, before the refresh; None if the
+        file cannot be read.
         """
 
     def refreshed_state_in_plan(self, plan: Path) -> PulledState | None:
         """
-        Return the same provider state after the refresh of the plan.
+        Return the provider state after the refresh of a saved plan; None if the file cannot be
+        read.
         """
 
     def plan_content(self, result: CallResult) -> PlanContent:
         """
-        What the call of a ``ShowPlan`` printed; raises EngineFailed if it cannot be read.
+        Return the plan that a ``ShowPlan`` printed. Raises EngineFailed if it cannot be read.
         """
 
     def emptied_state(self, state: PulledState) -> str:
         """
-        Return the text of the provider state that follows this one and holds nothing, for a
-        ``Push``.
+        Return a state without objects that succeeds this one, as text for a ``Push``.
         """
 
     def isolated_state(
         self, state: bytes, wanted: Collection[tuple[str, str | None]]
     ) -> tuple[bytes, Mapping[str, StateObject]]:
         """
-        Return a provider state of the ``wanted`` objects (address, id) of ``state``, and which
-        object each of its addresses stands for. Refreshed beside the same configuration, each is
-        asked for by the provider configuration that manages it, whatever becomes of the others.
+        Return a state that holds only the ``wanted`` objects (address, id) at new addresses, and
+        the object for each of these addresses. In a refresh with the same configuration each object
+        is read through the provider configuration that manages it, independently of the others.
 
         Raises EngineFailed if ``state`` is no provider state.
         """

@@ -14,14 +14,14 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
 
 class RunFiles(Protocol):
     """
-    The evidence directories of runs: 0700, files 0600, written whole or not at all.
+    The evidence directories of runs: 0700, files 0600, written atomically.
     """
 
     def directory(self, run_id: str) -> Path: ...
 
     def attempt(self, run_id: str, step: str, number: int) -> Path:
         """
-        Return the directory of a step's attempt, made if need be.
+        Create the directory of a step's attempt and return it.
         """
 
     def write(self, path: Path, text: str) -> None:
@@ -40,20 +40,19 @@ class RunFiles(Protocol):
 
     def inside(self, attempt: Path, name: str) -> Path:
         """
-        Return a directory of its own inside an attempt's, made if need be.
+        Create a directory inside an attempt's and return it.
         """
 
     def sweep(self, run_id: str, *, settled: str | None = None) -> None:
         """
-        Remove what a run left unmasked, private directories included, but for what its mutating
-        calls said: that is evidence until they are settled. Of the step ``settled`` remove that
-        too.
+        Remove a run's unmasked files, private directories included, except the output of mutating
+        calls: that is evidence until they are settled. For the step ``settled`` it is removed, too.
         """
 
     def private(self, attempt: Path) -> AbstractContextManager[Path]:
         """
-        Return a directory inside an attempt's for files that hold secrets: removed at the end, by
-        `sweep` where that was not reached.
+        Return a directory inside an attempt's for files with secrets. It is removed at the end, or
+        by `sweep` if the process died.
         """
 
     def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:
@@ -63,8 +62,8 @@ class RunFiles(Protocol):
 
     def masked(self, run_id: str, step: str) -> dict[str, bytes]:
         """
-        What a step left on this machine that holds no secret, by its name below the step's
-        directory: masked logs, answers, identities, inventories and inputs.
+        Return the files of a step that hold no secret, by their path below the step's directory:
+        masked logs, answers, identities, inventories and inputs.
         """
 
     def scratch(self) -> AbstractContextManager[Path]:
@@ -74,8 +73,8 @@ class RunFiles(Protocol):
 
     def crash_log(self, evidence: Path) -> Path | None:
         """
-        Where to keep what a crashing engine says, where a call's ``evidence`` does not last; None
-        if it does.
+        Return a lasting file for the output of a crashed engine if ``evidence`` is temporary, else
+        None.
         """
 
     def engine_identities(self, run_id: str, step: str) -> list[ProcessIdentity]:
@@ -85,11 +84,11 @@ class RunFiles(Protocol):
 
     def late(self) -> list[Path]:
         """
-        Return the files, on this machine, of outcomes that came too late to be recorded.
+        Return the files of outcomes that came too late to be recorded.
         """
 
     def engine_identity(self, run_id: str, step: str, number: int) -> ProcessIdentity | None:
         """
-        Return the process of an attempt's mutating engine call, read without touching anything;
-        None if its files are not on this machine or it never began.
+        Return the process of an attempt's mutating engine call, without changing any file; None if
+        its files are not on this machine or it never began.
         """

@@ -20,30 +20,30 @@ class OperationStore(Protocol):
     """
     Operation records, claims, leases and blobs. Safe to use from several threads.
 
-    Any method raises StoreUnavailable where the store cannot be reached, written, or holds what
-    cannot be read; what cannot be read is never treated as empty.
+    Every method raises StoreUnavailable if the store cannot be reached or written, or if its
+    content cannot be read; unreadable content is never treated as empty.
     """
 
     @property
     def url(self) -> str:
         """
-        Where it is, without credentials.
+        The location, without credentials.
         """
 
     def probe(self) -> None:
         """
-        Prove by a real, durable write that it can be written; leaves nothing behind.
+        Prove by a real, durable write that the store is writable; leaves nothing behind.
         """
 
     def newest(self, target: Target) -> OperationRecord | None:
         """
-        Return the newest entry of the target; None if there has never been one.
+        Return the newest entry of the target, None if it has none.
         """
 
     def newest_known(self, target: Target) -> OperationRecord | None:
         """
-        Return the newest entry as this store last read or wrote it, which others may have followed
-        since; as `newest` where it has not. It is the one that an append is held against.
+        Return the newest entry as this store last read or wrote it; others may have written newer
+        ones since. If it has not read any, same as `newest`. `append` compares with this entry.
         """
 
     def append(self, record: OperationRecord) -> None:
@@ -51,8 +51,8 @@ class OperationStore(Protocol):
         Append entry N for its target if N-1 is the newest and N does not exist.
 
         Durable when it returns. Of two appends with one sequence exactly one returns; the other
-        raises Fenced and changes nothing. Appending the same ``entry_id`` again returns: the answer
-        to our own write was lost.
+        raises Fenced and changes nothing. Appending the same ``entry_id`` again succeeds: the
+        response to our own write was lost.
         """
 
     def history(self, target: Target) -> list[OperationRecord]:
@@ -64,57 +64,58 @@ class OperationStore(Protocol):
         self, blueprint: str | None = None, environment: str | None = None
     ) -> list[OperationRecord]:
         """
-        Return the newest entry of every target there, sorted by target.
+        Return the newest entry of every target, sorted by target.
         """
 
     def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
         """
-        Take the claim of a blueprint and environment; None on success, else the holder's.
+        Take the claim of a blueprint and environment. Returns None on success, else the claim of
+        the holder.
 
-        With ``replaces`` it is taken only if exactly that one is held, or none any more.
-        Taking a claim that the same run holds succeeds.
+        With ``replaces`` it is taken only if exactly that claim is held, or none any more. Taking a
+        claim that the same run holds succeeds.
         """
 
     def drop_claim(self, claim: Claim) -> None:
         """
-        Give the claim up. Nothing happens where another run holds it.
+        Release the claim; does nothing if another run holds it.
         """
 
     def claim(self, blueprint: str, environment: str) -> Claim | None: ...
 
     def put_lease(self, lease: Lease) -> None:
         """
-        Write the heartbeat of a run, stamped by the store's clock.
+        Write the heartbeat of a run, with the time of the store's clock.
         """
 
     def lease(self, run_id: str) -> Lease | None:
         """
-        Return the lease of a run, its age by the store's clock.
+        Return the lease of a run; its age is by the store's clock.
         """
 
     def drop_lease(self, run_id: str) -> None: ...
 
     def put_blob(self, name: str, data: bytes) -> None:
         """
-        Store bytes under a name, durable when it returns; the same name again replaces them.
+        Store bytes under a name, durable when it returns; an existing blob is replaced.
         """
 
     def create_blob(self, name: str, data: bytes) -> bytes:
         """
-        Store bytes under a name that has none yet; what it has now. Of several at once all return
-        the bytes of one.
+        Store bytes under a name if it has none yet, and return the stored bytes. Concurrent callers
+        all return the same bytes.
         """
 
     def blob(self, name: str) -> bytes | None: ...
 
     def drop_blob(self, name: str) -> None:
         """
-        Remove what is stored under a name; nothing happens where there is nothing.
+        Remove a blob; does nothing if there is none.
         """
 
     def blobs(self, prefix: str) -> list[str]:
         """
-        Return the names that begin with ``prefix``, sorted.
+        Return the sorted names that begin with ``prefix``.
         """
 
     def close(self) -> None: ...
@@ -122,17 +123,17 @@ class OperationStore(Protocol):
 
 class Spool(Protocol):
     """
-    Outcomes that could not be recorded, on local disk, until they are.
+    Outcomes that could not be recorded, on local disk.
     """
 
     def put(self, record: OperationRecord) -> Path:
         """
-        Keep the record durably; returns the file.
+        Write the record durably and return its file.
         """
 
     def pending(self) -> list[OperationRecord]:
         """
-        What waits, oldest first.
+        Return the spooled records, oldest first.
         """
 
     def drop(self, record: OperationRecord) -> None: ...

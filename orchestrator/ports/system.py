@@ -22,21 +22,21 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
 
 class PolicyRules(Protocol):
     """
-    Rules that a policy names, in a language of their own.
+    Evaluates policy rules written in a language of their own (Rego).
     """
 
     def violations(
         self, rules: Sequence[Path], document: str, *, stop: StopToken
     ) -> Sequence[Violation]:
         """
-        What rules in these files and directories forbid of a plan document, or warn of; also that
-        they could not be asked. Never raises.
+        Return the denials and warnings of the rules in these files and directories for a plan
+        document. A rule that cannot be evaluated is a violation, too. Never raises.
         """
 
 
 class Clock(Protocol):
     """
-    Time arrives as an argument.
+    The current time.
     """
 
     def now(self) -> datetime:
@@ -46,7 +46,7 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """
-        Seconds that only grow.
+        Return seconds that never decrease.
         """
 
     def sleep(self, seconds: float) -> None: ...
@@ -54,7 +54,7 @@ class Clock(Protocol):
 
 class Ids(Protocol):
     """
-    Randomness arrives as an argument.
+    Random ids and numbers.
     """
 
     def run_id(self, now: datetime) -> str:
@@ -66,13 +66,13 @@ class Ids(Protocol):
 
     def fraction(self) -> float:
         """
-        Return a random number from 0 to 1, without 1.
+        Return a random number x with 0 <= x < 1.
         """
 
 
 class Sink(Protocol):
     """
-    Takes events. May be called from several threads at once, and must not raise.
+    Receives events. May be called from several threads at once, and must not raise.
     """
 
     def emit(self, event: Event) -> None: ...
@@ -80,28 +80,28 @@ class Sink(Protocol):
 
 class Approver(Protocol):
     """
-    Asks a person. Called by one thread at a time.
+    Asks the user. Called by one thread at a time.
     """
 
     def approve(self, command: str, step: str, plan: PlanReady) -> bool:
         """
-        Return whether the plan may be carried out.
+        Return whether the user approves the plan of a step.
         """
 
     def review(self, document: PlanDocument) -> bool:
         """
-        Show the plan of a whole run; whether it may be carried out.
+        Show the plan of a whole run and return whether the user approves it.
         """
 
     def agree(self, what: str) -> bool:
         """
-        Return whether this may be done; ``what`` says it in one line.
+        Return whether the user agrees to ``what``, which is one line.
         """
 
 
 class StopToken(Protocol):
     """
-    Whether somebody asked us to stop. ``killing`` only after the third Ctrl-C.
+    Whether a stop was requested. ``killing`` is true only after the third Ctrl-C.
     """
 
     @property
@@ -113,21 +113,21 @@ class StopToken(Protocol):
     @property
     def exit_code(self) -> int:
         """
-        The exit code of a run that was stopped by the signal: 130 or 143; 0 while nobody asked.
+        The exit code of a run that the signal stopped: 130 or 143; 0 without a stop.
         """
 
 
 class Processes(Protocol):
     """
-    Who we are and whether another process still is.
+    Identifies this process and tells whether another one is alive.
     """
 
     def me(self) -> ProcessIdentity: ...
 
     def liveness(self, identity: ProcessIdentity) -> Liveness:
         """
-        GONE only if proven: same host and pid namespace, and the pid is free or reused, or the
-        host has booted since.
+        Return the liveness of a process. GONE only if proven: same host and pid namespace, and the
+        pid is free or reused, or the host was rebooted.
         """
 
 
@@ -147,5 +147,5 @@ class Checks(Protocol):
     ) -> Check:
         """
         Run one check until it holds or its ``within`` has passed. Never raises, whatever the
-        settings. No secret of the settings, and nothing that ``mask`` knows, is in what it returns.
+        settings. The result contains no secret of the settings and nothing that ``mask`` hides.
         """

@@ -1,5 +1,5 @@
 """
-Snapshots of modules, and the working directories made from them.
+Module snapshots and the working directories made from them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ class Snapshot(Struct, frozen=True):
     """
     A module and the local modules it uses, content-addressed.
 
-    ``digest`` is "sha256:..."; ``module_path`` is where the module lies inside ("." or "a/b");
-    ``archive`` is a deterministic tar that `WorkDirs.unpack` takes back; ``has_lock_file``
-    tells that the module brings a lock file of its own. ``early_variables`` are all
-    that the module may need so early, ``encryption`` is that of the module, ``partial_backend`` the
-    type of a backend block in it that leaves all settings to ``init``.
+    ``digest`` is "sha256:..."; ``module_path`` is the module's path inside ("." or "a/b");
+    ``archive`` is a deterministic tar for `WorkDirs.unpack`; ``has_lock_file`` is true if the
+    module has a lock file of its own. ``early_variables``, ``encryption`` and ``partial_backend``
+    are as in `Module`, but the first include those passed to remote modules.
     """
 
     digest: str
@@ -50,8 +49,7 @@ class Snapshot(Struct, frozen=True):
 
     def uses_provider(self, provider: str) -> bool:
         """
-        Return whether a configuration of the provider with this local name is of any use to the
-        module.
+        Return whether the module uses the provider with this local name.
         """
         uses = self.provider_uses
         return uses is None or provider in uses or provider in self.provider_sources
@@ -65,9 +63,9 @@ class Snapshot(Struct, frozen=True):
 
     def configuration_depends_on_resources(self, configuration: str) -> bool:
         """
-        Return whether the module makes a provider configuration, named as a `StateObject` names it,
-        from managed objects. That of a module in it may be, and that of a snapshot from before it
-        was noted.
+        Return whether a provider configuration of the module, named as in `StateObject`, may depend
+        on managed resources. One inside a local module may; so may all in snapshots stored before
+        this was recorded.
         """
         if configuration.startswith("module."):
             return True
@@ -109,8 +107,8 @@ class Snapshot(Struct, frozen=True):
 
     def provider_may_depend_on_variable(self, variable: str) -> bool:
         """
-        Return whether the module configures a provider with what it is given for a variable; one
-        that was stored before that was noted may.
+        Return whether a provider configuration may use the variable; true for snapshots stored
+        before this was recorded.
         """
         if self.provider_reach is None:
             return bool(self.provider_blocks)
@@ -119,7 +117,7 @@ class Snapshot(Struct, frozen=True):
 
 class Secret(Struct, frozen=True):
     """
-    A sensitive leaf in provider configuration: passed as a variable, never written in a file.
+    A sensitive leaf in provider configuration: passed as a variable, never written to a file.
     """
 
     value: Json
@@ -127,9 +125,9 @@ class Secret(Struct, frozen=True):
 
 class WorkDirConfig(Struct, frozen=True):
     """
-    What is generated around a snapshot: backend and provider configuration (values may hold
-    Secret), and the lock file to start from. ``early_values`` are those of the snapshot's early
-    variables, ``early_digest`` tells one set of them from another.
+    The configuration to generate around a snapshot: backend and providers (values may hold Secret),
+    and the initial lock file. ``early_values`` are the values of the snapshot's early variables,
+    ``early_digest`` identifies them.
     """
 
     backend_type: str
@@ -144,14 +142,14 @@ class WorkDir(Struct, frozen=True):
     """
     A working directory, ready for ``init``.
 
-    ``location`` names the provider state as the record holds it; ``variables`` are extra values for
-    the variable file (secrets of provider configuration). ``init_needed`` is False if the last init
-    of this directory still holds. ``early_values`` are what any call of the engine in it needs to
-    load the configuration. ``module`` is where its files come from, relative to the project.
-    ``required_providers`` and ``provider_blocks`` are what is generated of the kind, in Terraform's
-    JSON syntax, the blocks by local name. ``init_key`` is the same where an ``init`` does the same
-    but for the place of the provider state; "" where that cannot be told. ``backend_file`` holds
-    the settings of the backend for ``init``, None if the configuration has them all.
+    ``location`` names the provider state as in the record; ``variables`` are extra values for the
+    variable file (secrets of provider configuration). ``init_needed`` is False if the last init of
+    this directory is still valid. ``early_values`` are the variables that every engine call needs
+    to load the configuration. ``module`` is the path of the module's sources, relative to the
+    project. ``required_providers`` and ``provider_blocks`` are the generated ones, in Terraform's
+    JSON syntax, the blocks by local name. ``init_key`` is equal for directories whose ``init``
+    differs only in the state location; "" if unknown. ``backend_file`` holds the backend settings
+    for ``init``, None if the configuration has them all.
     """
 
     directory: Path
@@ -169,128 +167,128 @@ class WorkDir(Struct, frozen=True):
 
 class WorkDirs(Protocol):
     """
-    Snapshots of modules and the working directories made from them.
+    Module snapshots and the working directories made from them.
     """
 
     def lock(self, blueprint: str, environment: str) -> AbstractContextManager[None]:
         """
-        Be the only process that uses these working directories; raises Busy if another one does.
-        Who dies lets go.
+        Hold the lock on these working directories. Raises Busy if another process holds it. The
+        lock is released when the process ends.
         """
 
     def snapshot(self, module: Module) -> Snapshot:
         """
-        Pack a module. Raises Invalid if it reaches for files outside itself and its local modules.
+        Pack a module. Raises Invalid if it refers to files outside itself and its local modules.
         """
 
     def unpack(self, archive: bytes) -> Snapshot:
         """
-        Return a stored snapshot, parsed as untrusted; raises StoreUnavailable if it is damaged.
+        Return a stored snapshot, parsed as untrusted. Raises StoreUnavailable if it is damaged.
         """
 
     def empty_snapshot(self) -> Snapshot:
         """
-        Return a module that holds nothing: enough where only the provider state matters.
+        Return an empty module, for work that only needs the provider state.
         """
 
     def prepare(
         self, target: Target, snapshot: Snapshot, setup: WorkDirConfig, engine: str
     ) -> WorkDir:
         """
-        Lay out the target's working directory. What the engine left there (``.terraform``,
-        ``errored.tfstate``, lock file) stays. ``engine`` is its kind and version, as text.
+        Lay out the target's working directory. The engine's files in it (``.terraform``,
+        ``errored.tfstate``, lock file) are kept. ``engine`` is its kind and version, as text.
         """
 
     def copy_init(self, twin: WorkDir, root: WorkDir) -> bool:
         """
-        Take over what ``init`` did in ``twin``, which is initialised and has the same ``init_key``;
-        whether ``root`` is initialised by that.
+        Copy the result of ``init`` from ``twin``, which is initialised and has the same
+        ``init_key``. Returns whether ``root`` is initialised now.
         """
 
     def mark_initialised(self, root: WorkDir) -> None:
         """
-        Remember that ``init`` succeeded in it.
+        Remember that ``init`` succeeded in this directory.
         """
 
     def lock_file(self, root: WorkDir) -> bytes | None: ...
 
     def make_state_private(self, root: WorkDir) -> None:
         """
-        Make provider state that the engine wrote on this machine readable to its owner only.
+        Make a local provider state readable by its owner only.
         """
 
     def drop_state_backup(self, state: ProviderState) -> None:
         """
-        Remove the engine's own copy of what a provider state on this machine held before.
+        Remove the engine's backup of a local provider state.
         """
 
     def errored_state(self, root: WorkDir) -> Path | None:
         """
-        Return the ``errored.tfstate`` that lies in the directory.
+        Return the ``errored.tfstate`` in the directory.
         """
 
     def state_file(self, root: WorkDir) -> Path | None:
         """
-        Return the file in which a local backend keeps the provider state; None of any other
-        backend.
+        Return the state file of a local backend, None for any other backend.
         """
 
     def damaged_state(self, root: WorkDir) -> Path | None:
         """
-        Return the file of a local backend whose content is no provider state, nor an encrypted one.
+        Return the state file of a local backend if its content is no provider state, encrypted or
+        not.
         """
 
     def set_aside(self, file: Path, place: Path) -> Path:
         """
-        Move a file with provider state into ``place``, 0600; where it is then.
+        Move a file with provider state into ``place``, 0600, and return its new path.
         """
 
     def with_files(self, root: WorkDir, files: Mapping[str, str]) -> AbstractContextManager[None]:
         """
-        Further files of configuration in the directory, by name, until the context ends. What a
-        killed process left of them goes when the directory is prepared again.
+        Add configuration files to the directory, by name, until the context ends. What a killed
+        process left of them is removed when the directory is prepared again.
         """
 
     def scratch_copy(self, root: WorkDir, place: Path, *, extra: Mapping[str, str]) -> WorkDir:
         """
-        Return the configuration of ``root`` in the directory ``place``, on a local provider state
-        that is not there yet: what is asked there changes neither ``root`` nor its provider state.
+        Copy the configuration of ``root`` to the directory ``place``, with an empty local backend:
+        queries there change neither ``root`` nor its provider state.
 
-        ``extra`` are further files by name. It holds secrets: the caller removes ``place``.
+        ``extra`` are further files by name. The copy holds secrets: the caller removes ``place``.
         """
 
     def state_locked(self, root: WorkDir) -> bool:
         """
-        Return whether another process holds the lock of a provider state that is a file on this
-        machine; False if that cannot be told without an engine.
+        Return whether another process holds the lock of a local provider state; False if only an
+        engine could tell.
         """
 
     def not_composable(self, roots: Mapping[str, tuple[Snapshot, WorkDir]]) -> Mapping[str, str]:
         """
-        Of initialised steps those that cannot be planned as modules of one root without planning
-        something else, with the reason.
+        Return the initialised steps that cannot be planned as modules of one root without changing
+        their plan, each with the reason.
         """
 
     def composed_root(
         self, place: Path, content: Json, *, state: bytes, modules: Mapping[str, WorkDir]
     ) -> WorkDir:
         """
-        Return a root in the directory ``place``, on a local copy of ``state``, whose ``content`` in
-        Terraform's JSON syntax calls the ``modules`` by the sources that `module_source` gives for
-        their names, without the provider configuration generated for them; the name of the file
-        that a call is in begins with that of the call. Nothing is written to their directories. It
-        holds secrets: the caller removes ``place``.
+        Write a root module to the directory ``place``, on a local copy of ``state``. Its
+        ``content``, in Terraform's JSON syntax, calls the ``modules`` by the sources that
+        `module_source` returns, without the provider configuration generated for them; the file of
+        a call has a name that begins with that of the call. The modules' directories are not
+        changed. The root holds secrets: the caller removes ``place``.
 
-        It needs no init where the composed root before it was the same and `keep_composed_init` was
+        It needs no init if the previous composed root was the same and `keep_composed_init` was
         called for it.
         """
 
     def keep_composed_init(self, root: WorkDir) -> None:
         """
-        Have what ``init`` did in a composed root, which could be planned, serve the next one.
+        Keep the ``init`` of a composed root, whose plan succeeded, for the next one.
         """
 
     def module_source(self, name: str, root: WorkDir) -> str:
         """
-        What a composed root calls a module by.
+        Return the source by which a composed root calls a module.
         """

@@ -69,7 +69,7 @@ def azure_client(
     container: str, prefix: str | None, settings: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[AzureStore, str]:
     """
-    Return the client, and where its servers are.
+    Return the client and the address of its servers.
     """
     from obstore.store import AzureStore
 
@@ -135,8 +135,8 @@ def _log_in(
     environ: Mapping[str, str],
 ) -> None:
     """
-    Set who asks for tokens, in the order of the backend: an application by its certificate, by its
-    secret, by what another issuer has signed; the machine; the person who has logged in.
+    Add the credentials to ``options``, in the backend's order: client certificate, client secret,
+    federated token, managed identity, Azure CLI login.
     """
     token_url = f"{authority.rstrip('/')}/{values['tenant_id']}/oauth2/v2.0/token"
 
@@ -181,8 +181,8 @@ def federated(
     token_url: str, client: str, assertion: Callable[[], str]
 ) -> Callable[[], AzureCredential]:
     """
-    Return a source of tokens of an application in exchange for what ``assertion`` gives: signed by
-    a certificate of the application, or by an issuer that it trusts.
+    Return a source of access tokens for an application, obtained with a client ``assertion``:
+    signed with the application's certificate, or by an issuer that it trusts.
     """
 
     def current() -> AzureCredential:
@@ -202,8 +202,8 @@ def federated(
 
 def identity_of_job(url: str, token: str, connection: str) -> Callable[[], str]:
     """
-    Return a source of the job's identity, which the CI service signs for Azure: Azure Pipelines for
-    a service ``connection``, others for the audience.
+    Return a source of the CI job's identity token for Azure: in Azure Pipelines for a service
+    ``connection``, elsewhere for the audience.
     """
 
     def current() -> str:
@@ -222,9 +222,9 @@ def certificate_assertion(
     bundle: bytes, password: str, client: str, token_url: str
 ) -> Callable[[], str]:
     """
-    Return a source of assertions that an application signs with the key in a PKCS#12 ``bundle``.
+    Return a source of client assertions signed with the key in a PKCS#12 ``bundle``.
 
-    Raises StoreUnavailable if the bundle cannot be read with the password, or has no RSA key.
+    Raises StoreUnavailable if the bundle cannot be decrypted with the password, or has no RSA key.
     """
 
     def current() -> str:

@@ -1,5 +1,5 @@
 """
-What clients of all clouds have in common: how they reach a server, and how they ask for tokens.
+What the clients of all clouds share: connections to servers and requests for tokens.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def client_options(
     endpoint: str, settings: Mapping[str, Any], environ: Mapping[str, str]
 ) -> ClientConfig:
     """
-    How a client of ``endpoint`` connects: authorities, proxies, patience.
+    Return how a client of ``endpoint`` connects: certificate authorities, proxies, timeouts.
     """
     options: ClientConfig = {
         "timeout": f"{TIMEOUT}s",
@@ -51,7 +51,7 @@ def opener(
     endpoint: str, settings: Mapping[str, Any], environ: Mapping[str, str]
 ) -> urllib.request.OpenerDirector:
     """
-    Return an opener that makes requests of ``endpoint`` under the same conditions as the client.
+    Return an opener for requests to ``endpoint`` that connects as the client does.
     """
     context = ssl.create_default_context()
     if bundle := certificates(settings, environ):
@@ -67,7 +67,7 @@ def opener(
 
 def _excluded(host: str, settings: Mapping[str, Any]) -> bool:
     """
-    Return whether a host is one that ``no_proxy`` names, itself or by the end of its name.
+    Return whether ``no_proxy`` names the host or one of its parent domains.
     """
     names = str(settings.get("no_proxy") or "").replace(" ", "").split(",")
     ends = [name.removeprefix("*").lstrip(".") for name in names if name]
@@ -76,8 +76,8 @@ def _excluded(host: str, settings: Mapping[str, Any]) -> bool:
 
 def proxies(settings: Mapping[str, Any]) -> dict[str, str]:
     """
-    Return the proxies that a backend block names, by scheme. Those of the environment are found by
-    every client itself.
+    Return the proxies of a backend block by scheme. Clients read those of the environment
+    themselves.
     """
     named = {scheme: settings.get(f"{scheme}_proxy") for scheme in ("http", "https")}
     return {scheme: str(url) for scheme, url in named.items() if url}
@@ -85,7 +85,7 @@ def proxies(settings: Mapping[str, Any]) -> dict[str, str]:
 
 def check_address(address: str, what: str) -> None:
     """
-    Raise ValueError for what no client can ask: the library would end in a panic.
+    Raise ValueError for an invalid address: the client library would panic.
     """
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname or " " in parts.netloc:
@@ -95,7 +95,7 @@ def check_address(address: str, what: str) -> None:
 
 def certificates(settings: Mapping[str, Any], environ: Mapping[str, str]) -> str | None:
     """
-    Return the file with further certificate authorities that Terraform trusts.
+    Return the file with additional certificate authorities that Terraform trusts.
     """
     file = settings.get("custom_ca_bundle") or environ.get("AWS_CA_BUNDLE")
     trusted = environ.get("SSL_CERT_FILE")
@@ -106,14 +106,14 @@ def certificates(settings: Mapping[str, Any], environ: Mapping[str, str]) -> str
 
 def retries() -> RetryConfig:
     """
-    How long a client tries again.
+    Return how long a client retries.
     """
     return {"max_retries": 8, "retry_timeout": timedelta(seconds=_RETRIES)}
 
 
 def read_setting(file: str, setting: str) -> bytes:
     """
-    Return the bytes of the file that a setting names; raises Invalid if it cannot be read.
+    Return the bytes of the file that a setting names. Raises Invalid if it cannot be read.
     """
     try:
         return Path(file).expanduser().read_bytes()
@@ -123,7 +123,7 @@ def read_setting(file: str, setting: str) -> bytes:
 
 def path_or_contents(value: str, setting: str) -> str:
     """
-    Return the text of a setting that may be given as a file, too, as Terraform reads it.
+    Return the text of a setting that holds either a path or the content, as Terraform reads it.
     """
     try:
         is_file = Path(value).expanduser().is_file()
@@ -134,14 +134,14 @@ def path_or_contents(value: str, setting: str) -> str:
 
 def flag(value: Json) -> bool:
     """
-    Return whether a setting of the block, a URL or the environment is on.
+    Return whether a setting of the block, a URL or the environment is true.
     """
     return value is True or str(value).lower() in ("true", "1")
 
 
 def unsupported(backend: str, setting: str, hint: str | None = None) -> Invalid:
     """
-    Return the error for a setting without which records would be elsewhere, or open to others.
+    Return the error for a setting that, if ignored, would put records elsewhere or expose them.
     """
     named = "name the operations store with credentials of its own: operations.url"
     message = f"operations in {backend}: {setting} is not supported there"
@@ -150,8 +150,8 @@ def unsupported(backend: str, setting: str, hint: str | None = None) -> Invalid:
 
 def ask(url: str, body: bytes | None, headers: Mapping[str, str]) -> dict[str, Any]:
     """
-    Return the JSON of an answer; raises StoreUnavailable with the server's message where it
-    refuses.
+    Return the JSON response of a request. Raises StoreUnavailable with the server's message on an
+    error.
     """
     place = url.partition("?")[0]
     for tries_left in (2, 1, 0):

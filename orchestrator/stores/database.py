@@ -1,5 +1,5 @@
 """
-One SQLite file, opened so that what is committed is durable, and made whole or not at all.
+A SQLite file whose commits are durable and which is created atomically.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NETWORK = frozenset(
 
 class Mount(Struct, frozen=True):
     """
-    A mounted file system: where, and of which type.
+    A mounted file system: mount point and type.
     """
 
     point: str
@@ -47,7 +47,7 @@ class Mount(Struct, frozen=True):
 
 def mount_table() -> tuple[Mount, ...]:
     """
-    What is mounted on this machine.
+    Return the file systems mounted on this machine.
     """
     if (table := Path("/proc/self/mounts")).exists():  # psutil costs more than all the rest here
         rows = (line.split(" ") for line in table.read_text(errors="surrogateescape").splitlines())
@@ -59,14 +59,14 @@ def mount_table() -> tuple[Mount, ...]:
 
 def _unescaped(point: str) -> str:
     """
-    Return a mount point as it is called; the table writes spaces and the like as octal numbers.
+    Return a mount point in clear; the table writes spaces and the like in octal.
     """
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
 
 
 def network_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
     """
-    Return the network file system that ``path`` (absolute, resolved) lies on; None if it is local.
+    Return the network file system of ``path`` (absolute, resolved), None if it is local.
     """
     # Of two mounts at one point the later one is on top.
     over = [mount for mount in mounts if path.is_relative_to(mount.point)]
@@ -93,7 +93,7 @@ _TURN = 0.2
 @contextmanager
 def readable_errors(place: Path) -> Iterator[None]:
     """
-    Turn what SQLite and the file system raise into StoreUnavailable, with what to do next.
+    Convert errors of SQLite and the file system to StoreUnavailable, with a hint.
     """
     try:
         yield
@@ -110,15 +110,15 @@ def readable_errors(place: Path) -> Iterator[None]:
 
 def is_writable(path: Path) -> bool:
     """
-    Return whether this user may write the file and what SQLite puts beside it.
+    Return whether this user may write the file and the files that SQLite creates beside it.
     """
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
 class PatientConnection(sqlite3.Connection):
     """
-    A connection whose statements wait for other processes, in short turns: between two of them the
-    interpreter answers signals. ``patience`` is how many seconds they wait altogether.
+    A connection whose statements wait for other processes in short intervals, so that the
+    interpreter can handle signals in between. ``patience`` is the total time in seconds.
     """
 
     patience = 0.0
@@ -136,10 +136,10 @@ class PatientConnection(sqlite3.Connection):
 
 class Database:
     """
-    The file and the one connection to it. Not thread-safe: the store holds a lock.
+    The file and its only connection. Not thread-safe: the store holds a lock.
 
-    ``busy_timeout`` is how many seconds a statement waits for other processes. Where ``writable``
-    says no, a private copy is read: in WAL mode SQLite cannot even read without writing beside it.
+    ``busy_timeout`` is how many seconds a statement waits for other processes. If the file is not
+    ``writable``, a private copy is read: in WAL mode SQLite must write even to read.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Database:
 
     def existing(self) -> sqlite3.Connection | None:
         """
-        Return the connection; None if there is no file yet. Makes nothing.
+        Return the connection, None if there is no file. Creates nothing.
         """
         if self._connection is not None:
             self._require_same_file()
@@ -194,8 +194,7 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """
-        Yield a write transaction; durable when it ends, rolled back where it raises. Makes the
-        file.
+        Run a write transaction: durable at the end, rolled back on an exception. Creates the file.
         """
         connection = self.existing()
         if connection is None:
@@ -224,7 +223,7 @@ class Database:
 
     def _copied(self) -> Path:
         """
-        Return a copy of the file and its log in a private directory.
+        Return a copy of the file and its WAL in a private directory.
         """
         self._copy = tempfile.TemporaryDirectory(prefix="orchestrator-store-")
         copy = Path(self._copy.name) / self._path.name
@@ -257,9 +256,9 @@ class Database:
 
     def _create(self) -> None:
         """
-        Make the file with its schema under another name and rename it.
+        Create the file with its schema under a temporary name and rename it.
 
-        An empty file under the real name is therefore never ours, and never taken for a new store.
+        An empty file under the real name is therefore never ours, and not mistaken for a new store.
         """
         parent = self._path.parent
         make_private(parent)

@@ -33,8 +33,8 @@ _IAM = "https://iamcredentials.googleapis.com/v1/projects/-/serviceAccounts"
 
 class ClientWithKey(NamedTuple):
     """
-    A client whose objects are encrypted by a key that is not the service's. Google takes the
-    headers that name it with requests for the bytes of an object, and with no other.
+    A client for objects encrypted with a customer-supplied key. Google accepts the headers with the
+    key only with requests for the content of an object.
     """
 
     plain: GCSStore
@@ -42,26 +42,17 @@ class ClientWithKey(NamedTuple):
     writing: GCSStore
 
     def get(self, path: str) -> GetResult:
-        """
-        Read an object.
-        """
         return self.reading.get(path)
 
     def put(self, path: str, data: bytes, **how: Any) -> PutResult:
-        """
-        Write an object.
-        """
         return self.writing.put(path, data, **how)
 
     def delete(self, path: str) -> None:
-        """
-        Remove an object.
-        """
         self.plain.delete(path)
 
     def list(self, prefix: str) -> Iterable[Any]:
         """
-        Pages of what lies below a prefix.
+        List the objects below a prefix, in pages.
         """
         return self.plain.list(prefix)
 
@@ -70,7 +61,7 @@ def google_client(
     bucket: str, prefix: str | None, settings: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[GCSStore | ClientWithKey, str]:
     """
-    Return the client, and where its servers are.
+    Return the client and the address of its servers.
     """
     from obstore.store import GCSStore
 
@@ -143,7 +134,7 @@ def google_client(
 
 def _customer_key(named: str) -> dict[str, str]:
     """
-    Return the headers of requests for objects that are encrypted by a key of the customer.
+    Return the request headers for a customer-supplied encryption key.
     """
     try:
         key = base64.b64decode(path_or_contents(named, "encryption_key"), validate=False)
@@ -172,8 +163,8 @@ def impersonated(
     account: str, delegates: list[str], source: Callable[[], str]
 ) -> Callable[[], GCSCredential]:
     """
-    Return a source of tokens of a service account, in the name of the identity whose token
-    ``source`` gives.
+    Return a source of tokens for a service account that the identity of ``source``'s token
+    impersonates.
     """
 
     def current() -> GCSCredential:
@@ -195,8 +186,8 @@ def impersonated(
 
 def google_token(key: Mapping[str, Any] | None) -> GCSCredential:
     """
-    Return a token for credentials of any kind; without any, for the identity that the machine or
-    the person is logged in as.
+    Return an access token for credentials of any type; without credentials, for the application
+    default credentials.
 
     Raises StoreUnavailable if Google's library is not installed.
     """
@@ -223,7 +214,7 @@ def google_token(key: Mapping[str, Any] | None) -> GCSCredential:
 
 def _loader(key: Mapping[str, Any]) -> tuple[str, str]:
     """
-    What of Google's library takes credentials of this type.
+    Return the module and function of Google's library that load credentials of this type.
     """
     source = key.get("credential_source") or {}
     match key.get("type"):
@@ -259,7 +250,7 @@ def _request(
     **_: Any,
 ) -> _Answer:
     """
-    Return a request as Google's library makes it.
+    Make a request as Google's library expects from its transport.
     """
     wanted = urllib.request.Request(url, body, dict(headers or {}), method=method)
     try:

@@ -1,5 +1,5 @@
 """
-The operation store that lives and dies with the process: for tests and throw-away runs.
+An operation store in memory, for tests and throw-away runs.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _URL = "memory:"
 
 class MemoryStore:
     """
-    Entries as their JSON text in lists; nothing is durable beyond the process.
+    Entries as their JSON text in lists; lost when the process ends.
 
-    ``seconds`` is the store's clock: it only grows.
+    ``seconds`` is the store's clock; it is monotonic.
     """
 
     def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
@@ -37,7 +37,7 @@ class MemoryStore:
 
     def probe(self) -> None:
         """
-        Memory can always be written.
+        Do nothing: memory can always be written.
         """
 
     def newest(self, target: Target) -> OperationRecord | None:
@@ -133,7 +133,7 @@ class MemoryStore:
 
     def close(self) -> None:
         """
-        Nothing to release.
+        Do nothing.
         """
 
     def _entry(self, target: Target, sequence: int) -> OperationRecord:

@@ -1,8 +1,8 @@
 """
-Clients for buckets and containers, with the credentials that the Terraform backend block has.
+Clients for buckets and containers, with the credentials of the Terraform backend block.
 
-What a block leaves out is read from the environment variables that Terraform's backend reads.
-Credentials that expire are renewed by the client that they come from.
+Settings that the block leaves out come from the environment variables that Terraform's backend
+reads. Credentials that expire are renewed by their client.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CLIENTS = {"s3": s3_client, "gs": google_client, "az": azure_client}
 
 class Bucket(Struct, frozen=True):
     """
-    A client, where it is without credentials, and the clock of its servers.
+    A client, its address without credentials, and the clock of its servers.
     """
 
     client: ObjectStore | ClientWithKey
@@ -46,12 +46,12 @@ class Bucket(Struct, frozen=True):
 
 def open_bucket(url: str, config: Mapping[str, Json], environ: Mapping[str, str]) -> Bucket:
     """
-    Return the bucket or container and prefix that ``url`` names: ``s3://BUCKET/PREFIX``,
-    ``gs://...`` or ``az://CONTAINER/PREFIX``. ``config`` is the configuration of the backend block
-    of the same kind, empty without one; parameters of the URL go before it.
+    Return the bucket or container and prefix of ``url``: ``s3://BUCKET/PREFIX``, ``gs://...`` or
+    ``az://CONTAINER/PREFIX``. ``config`` is the backend block of the same kind, empty if there is
+    none; URL parameters override it.
 
-    Raises StoreUnavailable if the extra ``objects`` is not installed; raises Invalid if a setting
-    is wrong.
+    Raises StoreUnavailable if the extra ``objects`` is not installed, Invalid if a setting is
+    wrong.
     """
     try:
         from obstore.exceptions import BaseError
@@ -77,7 +77,8 @@ def open_bucket(url: str, config: Mapping[str, Json], environ: Mapping[str, str]
 
 def _told_apart_by(scheme: str, settings: Mapping[str, Any]) -> dict[str, str]:
     """
-    What tells a bucket from another one of its name: its account, or a server of one's own.
+    Return the settings that distinguish buckets of the same name: the account, or a custom
+    endpoint.
     """
     match scheme:
         case "az":
@@ -91,10 +92,9 @@ def _told_apart_by(scheme: str, settings: Mapping[str, Any]) -> dict[str, str]:
 
 class ServerClock:
     """
-    The clock of the servers behind an address, as they tell it in the ``Date`` of any answer.
+    The clock of the servers behind an address, from the ``Date`` header of a response.
 
-    It is asked once; after that the time of this machine, which may be wrong, only measures how
-    much has passed.
+    It is read once; after that the local clock, which may be wrong, only measures elapsed time.
     """
 
     def __init__(self, endpoint: str, opener: Callable[[], urllib.request.OpenerDirector]) -> None:

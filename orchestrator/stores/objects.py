@@ -3,16 +3,16 @@ The operation store in an object store: S3, Google Cloud Storage or Azure Blob S
 
 Layout, version 1, below the prefix of the URL::
 
-    1/PROJECT/heads/BLUEPRINT/ENVIRONMENT/STEP            the newest entry: the state of a target
+    1/PROJECT/heads/BLUEPRINT/ENVIRONMENT/STEP            the newest entry of a target
     1/PROJECT/entries/BLUEPRINT/ENVIRONMENT/STEP/NUMBER   older entries: history
-    1/PROJECT/claims/BLUEPRINT/ENVIRONMENT                who may mutate; empty: nobody
-    1/PROJECT/leases/RUN                                  heartbeat, its time the object's own
+    1/PROJECT/claims/BLUEPRINT/ENVIRONMENT                the claim; empty: nobody holds it
+    1/PROJECT/leases/RUN                                  heartbeat; its time is the object's own
     1/PROJECT/blobs/NAME
-    1/PROJECT/conditional-writes                          written once the store has stood the race
+    1/PROJECT/conditional-writes                          written once conditional writes are proven
 
-A head is created or updated only on the condition that it is the one that was read: that single
-request is what commits an entry. The entry that it replaces is copied into the history *before*
-(its bytes never change, so several writers may), so that a crash between the two loses nothing.
+A head is created or updated only on condition that it is the one that was read: that single request
+commits an entry. The entry that it replaces is copied into the history *before* (its bytes never
+change, so several writers may do so), so that a crash between the two loses nothing.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ Version = dict[str, str | None]
 
 class _Object(Struct, frozen=True):
     """
-    Bytes as they were read, what makes a write conditional on them, and when they were written, by
-    the store's clock.
+    Content as it was read, the version for a conditional write, and the time of the write by the
+    store's clock.
     """
 
     data: bytes
@@ -110,8 +110,8 @@ class ObjectsStore:
 
     def probe(self) -> None:
         """
-        Write an object as large as a record and remove it. The first time ever that a store is
-        used, it must stand the race: one that lets two writers win would lose entries.
+        Write an object of the size of a record and remove it. At the first use of a store,
+        conditional writes are proven as well: a store that lets two writers win would lose entries.
         """
         proof = self._get(_PROOF)
         if proof is None:
@@ -129,10 +129,10 @@ class ObjectsStore:
 
     def prove_conditional_writes(self, *, writers: int = 16, rounds: int = 4) -> None:
         """
-        Let many writers race for one object, to create it and to update it, some rounds.
+        Let many writers race to create and to update one object, for some rounds.
 
-        Raises StoreUnavailable if more than one of them wins. Two writes one after the other prove
-        nothing: there are servers that are right in a row and wrong in a race.
+        Raises StoreUnavailable if more than one of them wins. Two sequential writes would prove
+        nothing: some servers are right in sequence and wrong in a race.
         """
         for _ in range(rounds):
             name = f"probes/{uuid.uuid4().hex}"
@@ -192,8 +192,8 @@ class ObjectsStore:
 
     def _commit(self, record: OperationRecord, head: _Head | None) -> bool:
         """
-        Return whether ``record`` follows ``head``, as far as it is known, and became the head after
-        it.
+        Make ``record`` the head if it follows ``head``, the current one as far as known. Returns
+        whether it did.
         """
         target = record.target.target
         if record.sequence != (head.sequence if head else 0) + 1:
@@ -213,7 +213,7 @@ class ObjectsStore:
 
     def _rival(self, record: OperationRecord) -> OperationRecord | None:
         """
-        Return the entry in the store with the sequence of ``record``; None if there is none.
+        Return the stored entry with the sequence of ``record``, None if there is none.
         """
         target = record.target.target
         head = self._read_head(target)
@@ -390,7 +390,8 @@ class ObjectsStore:
 
     def _put_if(self, name: str, data: bytes, version: Version | None) -> Version | None:
         """
-        Create an object, or update the ``version`` that was read; None if it is another by now.
+        Create an object, or update the ``version`` that was read. Returns None if another writer
+        was first.
         """
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
@@ -421,8 +422,8 @@ class ObjectsStore:
 
     def _check_bucket(self, missing: Exception) -> None:
         """
-        Raise what a listing raises where not the object is missing but the bucket: what is in a
-        bucket that is gone is not known to be empty.
+        Raise the error of a listing if the bucket is missing, not just the object: the content of a
+        missing bucket is not known to be empty.
 
         Law: unreadable is not empty.
         """
@@ -436,7 +437,7 @@ class ObjectsStore:
 
     def _list(self, prefix: str) -> Iterator[tuple[str, str | None]]:
         """
-        Yield the names that begin with ``prefix``, and the tag of what each holds.
+        Yield the names that begin with ``prefix``, each with its ETag.
         """
         with self._readable_errors(prefix):
             for page in self._client.list(f"{self._base}/{prefix}"):
@@ -478,8 +479,7 @@ def _condition(version: Version) -> dict[str, str]:
 
 def _tag(meta: Mapping[str, Any]) -> str | None:
     """
-    Return the tag that tells one content of an object from another; quoted in an answer, bare in a
-    listing.
+    Return an object's ETag without quotes: it is quoted in a response, bare in a listing.
     """
     tag = meta["e_tag"]
     return tag.strip('"') if tag else None
@@ -492,7 +492,7 @@ def _target_name(target: Target) -> str:
 
 def _target(name: str) -> Target | None:
     """
-    Return the target of a head; None for an object that somebody else has put there.
+    Return the target of a head, None if somebody else put the object there.
     """
     names = [parse_name(part) for part in name.split("/", 3)[1:]]
     match names:
@@ -512,8 +512,8 @@ def _lease_name(run_id: str) -> str:
 
 def _reason(exc: Exception) -> str:
     """
-    Return the server's message, else the first line of the client library's: the rest is its own
-    retry bookkeeping.
+    Return the server's message, else the first line of the client library's: the rest is about its
+    retries.
     """
     text = str(exc).strip()
     if "169.254.169.254" in text:  # the last place to ask, on a machine that is no instance
@@ -527,7 +527,7 @@ def _reason(exc: Exception) -> str:
 
 def _refusal(exc: Exception) -> str:
     """
-    Return the server's reason for a refusal, where it gives one.
+    Return the server's reason for a refusal, if it gives one.
     """
     reason = _server_message(str(exc))
     return f": {reason}" if reason else ""

@@ -36,13 +36,13 @@ _MIGRATION_LOCK = 0x6F726368
 
 class PostgresStore(SqlStore):
     """
-    Operation records of one project in the database that ``conninfo`` names, a URL or keywords.
+    Operation records of one project in the database of ``conninfo``, a URL or keywords.
 
-    What the URL leaves open comes from the usual ``PG*`` variables and service files. ``timeout``
-    are the seconds that connecting, a statement or a lock may take. ``scripts`` are the migrations
-    that this program knows.
+    Settings that it leaves out come from the usual ``PG*`` variables and service files. ``timeout``
+    limits connecting, a statement and waiting for a lock, in seconds. ``scripts`` are the
+    migrations that this program knows.
 
-    Nothing is kept in a session: a pooler may give each transaction another one.
+    No state is kept in a session: a pooler may give each transaction another one.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PostgresStore(SqlStore):
 
     def probe(self) -> None:
         """
-        Write as much as a large record and take it back.
+        Write and remove data of the size of a large record.
         """
         name = f"probe/{id(self)}"
         with self._transaction() as run:
@@ -107,11 +107,11 @@ class PostgresStore(SqlStore):
     @contextmanager
     def _transaction(self) -> Iterator[Run]:
         """
-        Yield one transaction, committed at the end.
+        Run a transaction and commit it at the end.
 
-        A connection that the server ended while it was idle (a restart, a failover) is replaced
-        once before the work begins; one that breaks during the work is an outage: whether it was
-        committed is not known, and only the caller can recognise its own write.
+        A connection that the server closed while it was idle (restart, failover) is replaced once
+        before the work begins. One that breaks during the work is an outage: it is not known
+        whether the transaction was committed, and only the caller can recognise its own write.
         """
         with self._lock, self._readable_errors():
             import psycopg
@@ -128,7 +128,7 @@ class PostgresStore(SqlStore):
 
     def _begun(self) -> Connection:
         """
-        Return the connection, in a transaction that has our settings.
+        Return the connection in a new transaction with our settings.
         """
         import psycopg
 
@@ -144,7 +144,8 @@ class PostgresStore(SqlStore):
 
     def _begin(self, connection: Connection) -> None:
         """
-        Begin a transaction. Its settings are its own: a pooler gives the next one another session.
+        Begin a transaction with our settings, which must be set for each: a pooler may use another
+        session next time.
         """
         with _time_limit(self._timeout, connection):
             connection.execute(
@@ -173,9 +174,9 @@ class PostgresStore(SqlStore):
 
     def _migrate(self, connection: Connection) -> None:
         """
-        Bring the schema to the newest version, in one transaction and one process at a time.
+        Migrate the schema to the newest version in one transaction, one process at a time.
 
-        Raises StoreUnavailable if it is of a version that this program cannot work with.
+        Raises StoreUnavailable if this program cannot work with its version.
         """
         if self._missing(connection) == 0:
             return
@@ -196,8 +197,8 @@ class PostgresStore(SqlStore):
 
     def _missing(self, connection: Connection) -> int:
         """
-        Return the number of migrations that have not been made yet. Raises StoreUnavailable if
-        there are more than this program knows.
+        Return the number of pending migrations. Raises StoreUnavailable if the schema is newer than
+        this program.
         """
         newest, version = len(self._scripts), _version(connection)
         if version > newest:
@@ -242,8 +243,8 @@ class PostgresStore(SqlStore):
 @contextmanager
 def _time_limit(seconds: float, connection: Connection) -> Iterator[None]:
     """
-    Close the connection where the body takes longer. The server's own time limits do not help where
-    it, or a pooler before it, takes what is sent and never answers.
+    Close the connection if the body takes longer than ``seconds``. The server's own limits do not
+    help if it, or a pooler in front of it, accepts data and never answers.
     """
 
     def hang_up() -> None:

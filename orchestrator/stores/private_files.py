@@ -1,5 +1,5 @@
 """
-Private, durable files: directories 0700, files 0600, each written whole or not at all.
+Private, durable files: directories 0700, files 0600, written atomically.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 def sync_directory(directory: Path) -> None:
     """
-    Make the names in a directory durable: what was created, renamed or removed there.
+    Make the names in a directory durable: files that were created, renamed or removed there.
     """
     handle = os.open(directory, os.O_RDONLY)
     try:
@@ -24,7 +24,7 @@ def sync_directory(directory: Path) -> None:
 
 def make_private(directory: Path) -> None:
     """
-    Make a directory and its missing parents, 0700 and durable; what exists keeps its mode.
+    Create a directory and its missing parents, 0700 and durable; existing ones keep their mode.
     """
     missing = []
     while not directory.exists():
@@ -37,9 +37,9 @@ def make_private(directory: Path) -> None:
 
 def write_durably(path: Path, data: bytes) -> None:
     """
-    Replace a file by rename, 0600; it and its name are on disk when this returns.
+    Replace a file by rename, 0600; its content and name are durable on return.
 
-    On an OSError the earlier file is untouched and nothing else is left behind.
+    On an OSError the earlier file is untouched and no temporary file is left.
     """
     make_private(path.parent)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
@@ -65,8 +65,7 @@ _DIGEST = 16
 
 def file_name(text: str) -> str:
     """
-    Return a name for one file or directory, different for different texts; ASCII, at most 180
-    bytes.
+    Return a file name for a text: unique, ASCII, at most 180 bytes.
 
     >>> file_name('cell["a.b"]')
     'cell%5B%22a.b%22%5D'

@@ -1,5 +1,5 @@
 """
-The project's secret for keyed digests: it lies in the operation store, the same for every machine.
+The project's key for keyed digests. It is kept in the operation store, the same for all machines.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def project_key(
     store: OperationStore, project_dir: Path, environ: Mapping[str, str], *, create: bool
 ) -> bytes:
     """
-    Return the key, 32 bytes: of ``ORCHESTRATOR_KEY``, else of the store. Where neither has one, it
-    is made there with ``create``, else it is good for this process only.
+    Return the key, 32 bytes: from ``ORCHESTRATOR_KEY``, else from the store. If there is none, it
+    is created in the store with ``create``, else for this process only.
 
-    Of several first calls at once all return the same key. A file that an earlier version kept on
-    this machine becomes the store's. Raises Invalid for a variable or file that holds no key.
+    Concurrent first calls all return the same key. A key file of an earlier version on this machine
+    is moved to the store. Raises Invalid for a variable or file that holds no key.
     """
     text = environ.get(KEY_VARIABLE)
     if text is not None:

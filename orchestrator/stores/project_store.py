@@ -1,5 +1,5 @@
 """
-The operation store of a project: one that the trust file allows, private, and watched.
+Opens the operation store of a project: allowed by the trust file, private, and watched.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Tell = Callable[[str], None]
 
 def project_store(project: ProjectContext, location: StoreLocation, tell: Tell) -> WatchedStore:
     """
-    Return the store at a location; ``tell`` is told where it is not the one to rely on, or was open
-    to other users. Raises Refused if the trust file does not allow it.
+    Return the store at a location. ``tell`` is called if it should not be relied on, or was
+    readable by other users. Raises Refused if the trust file does not allow it.
     """
     trust = project.settings.trust
     if not trust.allows_store(location.url, project.project_dir):
@@ -60,8 +60,8 @@ def changed_secrets(
     project: ProjectContext, store: OperationStore, stored: StoredDeployment
 ) -> Sequence[str]:
     """
-    Return the secrets of an earlier deployment that are known to be others today, by
-    `changed_variables`.
+    Return the secrets of an earlier deployment that are known to have changed, as
+    `changed_variables` does.
     """
     # Here: most reading commands need neither.
     from orchestrator.domain.blueprint.stored_deployment import changed_variables

@@ -39,8 +39,8 @@ _WAITING = "apply.waiting"  # there while that call only plans
 
 class RunTrace(Struct, frozen=True):
     """
-    What a run tells of the operation store: the newest entry that it wrote of a target; of one that
-    was killed in a mutating call only that it wrote one.
+    What a run record says about the operation store: the newest entry that the run wrote of a
+    target, or, if it was killed in a mutating call, only that it wrote one.
     """
 
     run_id: str
@@ -52,8 +52,8 @@ class RunDirectory:
     """
     ``<root>/<run_id>/run.json`` and ``<root>/<run_id>/steps/<step>/<attempt>/``.
 
-    Every call raises StoreUnavailable where the disk does not do it, and Invalid for a text that
-    is no run id; nothing outside ``root`` is written or read.
+    Every method raises StoreUnavailable if the file system fails, and Invalid if a text is no run
+    id; nothing outside ``root`` is written or read.
     """
 
     def __init__(self, root: Path) -> None:
@@ -61,7 +61,7 @@ class RunDirectory:
 
     def directory(self, run_id: str) -> Path:
         """
-        Return the directory of a run, whether or not it exists.
+        Return the directory of a run, which need not exist.
         """
         if _RUN_ID.fullmatch(run_id) is None:
             hint = "`orchestrator runs` lists them"
@@ -70,7 +70,7 @@ class RunDirectory:
 
     def attempt(self, run_id: str, step: str, number: int) -> Path:
         """
-        Return the directory of a step's attempt, made if need be; odd characters of ``step`` are
+        Create the directory of a step's attempt and return it; special characters of ``step`` are
         escaped.
         """
         path = self.directory(run_id) / "steps" / file_name(step) / str(number)
@@ -82,7 +82,7 @@ class RunDirectory:
 
     def write(self, path: Path, text: str) -> None:
         """
-        Write a file below the root durably by rename; raises ValueError for any other path.
+        Write a file below the root durably by rename. Raises ValueError for any other path.
         """
         if not path.resolve().is_relative_to(self._root.resolve()):
             raise ValueError(f"{path} is not below {self._root}")
@@ -99,7 +99,8 @@ class RunDirectory:
 
     def read_run(self, run_id: str) -> RunRecord | None:
         """
-        Return the run's record; None if there is none, StoreUnavailable if it cannot be read.
+        Return the run's record, None if there is none. Raises StoreUnavailable if it cannot be
+        read.
         """
         path = self.directory(run_id) / _RECORD
         try:
@@ -130,8 +131,8 @@ class RunDirectory:
 
     def traces(self, store: str, after: str) -> Iterator[RunTrace]:
         """
-        What the runs after ``after`` tell of the store at a URL, oldest run first. One that cannot
-        be read tells nothing.
+        Yield what the runs after ``after`` say about the store at a URL, oldest run first.
+        Unreadable runs are skipped.
         """
         for run_id in reversed(self.runs()):
             if run_id <= after:
@@ -152,7 +153,7 @@ class RunDirectory:
 
     def inside(self, attempt: Path, name: str) -> Path:
         """
-        Return a directory of its own inside an attempt's, made if need be.
+        Create a directory inside an attempt's and return it.
         """
         path = attempt / file_name(name)
         try:
@@ -163,9 +164,8 @@ class RunDirectory:
 
     def sweep(self, run_id: str, *, settled: str | None = None) -> None:
         """
-        Remove what a run left unmasked, private directories included, but for what its mutating
-        calls said: that is evidence until they are settled. Of the step ``settled`` remove that
-        too.
+        Remove a run's unmasked files, private directories included, except the output of mutating
+        calls: that is evidence until they are settled. For the step ``settled`` it is removed, too.
         """
         run = self.directory(run_id)
         done = run / "steps" / file_name(settled) if settled else None
@@ -190,8 +190,8 @@ class RunDirectory:
     @contextmanager
     def private(self, attempt: Path) -> Iterator[Path]:
         """
-        Yield a directory inside an attempt's for files that hold secrets: removed at the end, by
-        `sweep` where that was not reached.
+        Yield a directory inside an attempt's for files with secrets. It is removed at the end, or
+        by `sweep` if the process died.
         """
         try:
             place = tempfile.TemporaryDirectory(prefix=_PRIVATE, dir=attempt)
@@ -215,8 +215,8 @@ class RunDirectory:
 
     def masked(self, run_id: str, step: str) -> dict[str, bytes]:
         """
-        Return the files of a step on this machine that hold no secret, by their names below the
-        step's directory: masked logs, answers, identities, inventories and inputs.
+        Return the files of a step that hold no secret, by their path below the step's directory:
+        masked logs, answers, identities, inventories and inputs.
         """
         place = self.directory(run_id) / "steps" / file_name(step)
         files = {}
@@ -231,8 +231,8 @@ class RunDirectory:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """
-        Yield a private directory for the evidence of a reading command, removed at the end; one
-        that a killed process left is removed by the next command.
+        Yield a private directory for the evidence of a reading command. It is removed at the end,
+        or by the next command if the process was killed.
         """
         try:
             make_private(self._root)
@@ -252,7 +252,7 @@ class RunDirectory:
 
     def crash_log(self, evidence: Path) -> Path | None:
         """
-        Return the one file beside the runs where the evidence is in a directory that goes.
+        Return a file outside the runs if ``evidence`` is a temporary directory, else None.
         """
         lasts = not any(part.startswith((_SCRATCH, _PRIVATE)) for part in evidence.parts)
         return None if lasts else self._root.parent / "crash.log"
@@ -291,8 +291,8 @@ class RunDirectory:
 
     def engine_identity(self, run_id: str, step: str, number: int) -> ProcessIdentity | None:
         """
-        Return the process of an attempt's mutating engine call, read without touching anything;
-        None if its files are not on this machine or it never began.
+        Return the process of an attempt's mutating engine call, without changing any file; None if
+        its files are not on this machine or it never began.
         """
         place = self.directory(run_id) / "steps" / file_name(step) / str(number)
         try:
@@ -303,14 +303,15 @@ class RunDirectory:
 
 def _only_plans(place: Path) -> bool:
     """
-    Return whether the mutating call beside whose files this one lies was never approved.
+    Return whether the mutating call of the file ``place`` was never approved.
     """
     return place.with_name(_WAITING).exists()
 
 
 def _parse(text: bytes) -> RunRecord:
     """
-    Return the record in ``text``; raises ValueError, in one line, if it is damaged or newer.
+    Return the record in ``text``. Raises ValueError, with a one-line message, if it is damaged or
+    newer.
     """
     data = json.loads(text)
     schema = str(data.get("schema")) if isinstance(data, dict) else "none"
@@ -338,7 +339,7 @@ _FILE = re.compile(r"(?P<number>[0-9]{8,})-(?P<entry>.+)\.json")
 
 class DirectorySpool:
     """
-    One file per outcome in ``directory``, numbered in the order in which they were put.
+    A file per outcome in ``directory``, numbered in the order of `put`.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -347,7 +348,7 @@ class DirectorySpool:
 
     def put(self, record: OperationRecord) -> Path:
         """
-        Write the record durably; returns the file. The same entry again replaces its file.
+        Write the record durably and return its file. The same entry again replaces its file.
         """
         entry = file_name(record.entry_id)
         try:
@@ -364,7 +365,7 @@ class DirectorySpool:
 
     def pending(self) -> list[OperationRecord]:
         """
-        Return the waiting records, oldest first; raises StoreUnavailable if a file cannot be read.
+        Return the spooled records, oldest first. Raises StoreUnavailable if a file cannot be read.
         """
         try:
             return [self._read(path) for _, _, path in self._files()]
@@ -373,7 +374,7 @@ class DirectorySpool:
 
     def drop(self, record: OperationRecord) -> None:
         """
-        Remove the entry durably; nothing happens where it does not wait.
+        Remove the entry durably; does nothing if it is not spooled.
         """
         entry = file_name(record.entry_id)
         try:

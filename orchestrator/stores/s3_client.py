@@ -1,6 +1,6 @@
 """
 The client for S3, with the credentials of the Terraform backend `s3` and the environment: static
-keys, and credentials that expire and are renewed along their whole chain.
+keys, and temporary credentials, which are renewed along their whole chain.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def s3_client(
     bucket: str, prefix: str | None, settings: Mapping[str, Any], environ: Mapping[str, str]
 ) -> tuple[S3Store, str]:
     """
-    Return the client, and where its servers are.
+    Return the client and the address of its servers.
     """
     from obstore.store import S3Store
 
@@ -81,7 +81,7 @@ def s3_client(
 
 def endpoint_of(service: str, settings: Mapping[str, Any], environ: Mapping[str, str]) -> str:
     """
-    Return the address of a service of which the block or the environment says that it is elsewhere.
+    Return the custom endpoint of a service, from the block or the environment; "" if there is none.
     """
     endpoints = settings.get("endpoints")
     values = (
@@ -102,7 +102,7 @@ def _regional_endpoint(region: str, settings: Mapping[str, Any], environ: Mappin
 
 def _variants(settings: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[bool, bool]:
     """
-    Return whether servers with validated cryptography, and ones with IPv6, are to be used.
+    Return whether to use FIPS endpoints, and dual-stack endpoints.
     """
     fips, dual = (
         flag(
@@ -135,8 +135,8 @@ def renewed_aws_credentials(
     settings: Mapping[str, Any], environ: Mapping[str, str], region: str
 ) -> Callable[[], S3Credential] | None:
     """
-    Return a source of credentials of an assumed role, chained ones too, a web identity, a profile,
-    the container or the machine, which renews all of the chain; None for static keys.
+    Return a source of temporary credentials (assumed role, chained roles, web identity, profile,
+    container or instance metadata), which renews the whole chain; None for static keys.
     """
     roles = settings.get("assume_role") or []
     roles = [roles] if isinstance(roles, Mapping) else roles
@@ -213,9 +213,10 @@ def _sdk_session(
     settings: Mapping[str, Any], environ: Mapping[str, str], region: str, profile: str | None
 ) -> Any:
     """
-    Return a session of the AWS SDK, with the files and the places to ask that the block names.
+    Return an AWS SDK session with the files and endpoints of the block.
 
-    Raises StoreUnavailable if the SDK is not installed; raises Invalid for what it cannot do.
+    Raises StoreUnavailable if the SDK is not installed, Invalid for settings that it does not
+    support.
     """
     try:
         import botocore.session
@@ -260,7 +261,7 @@ def _renewed(fetcher: Any) -> Any:
 
 def _web_identity_token(identity: Mapping[str, Any], environ: Mapping[str, str]) -> str:
     """
-    Return the current token: its issuer replaces the file.
+    Read the current token: its issuer replaces the file.
     """
     token = identity.get("web_identity_token")
     file = identity.get("web_identity_token_file") or environ.get("AWS_WEB_IDENTITY_TOKEN_FILE")
@@ -282,7 +283,7 @@ _ROLE_BESIDE = {
 
 def _assume_role(role: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, Any]:
     """
-    Return the settings of a role beside its name, as the service takes them.
+    Return the settings of a role, except its name, as STS takes them.
     """
     names = {
         "external_id": "ExternalId",

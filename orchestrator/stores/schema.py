@@ -1,5 +1,5 @@
 """
-The SQL of the stores: named queries, and the numbered migrations that make a schema.
+The SQL of the stores: named queries, and the numbered migrations of the schema.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DIRECTORY = Path(__file__).parent / "sql"
 
 def is_ours(file: Path) -> bool:
     """
-    Return whether a path leads to a regular file with operation records, as its header says.
+    Return whether a path is a regular file with operation records, by its SQLite header.
     """
     try:
         if file.is_symlink() or not file.is_file():  # nothing else is opened: a pipe would block
@@ -49,7 +49,7 @@ def queries(dialect: str = "sqlite") -> Mapping[str, str]:
 @cache
 def migrations(dialect: str = "sqlite") -> tuple[str, ...]:
     """
-    Return the scripts of all migrations in order; the N-th makes schema version N out of N-1.
+    Return the scripts of all migrations in order; the N-th migrates from schema version N-1 to N.
     """
     files = sorted((_DIRECTORY / dialect).glob("[0-9][0-9][0-9][0-9]_*.sql"))
     return tuple(file.read_text(encoding="utf-8") for file in files)
@@ -57,9 +57,9 @@ def migrations(dialect: str = "sqlite") -> tuple[str, ...]:
 
 def migrate(connection: sqlite3.Connection, scripts: Sequence[str], *, place: str) -> None:
     """
-    Bring an open database to the newest schema version, in one transaction.
+    Migrate an open database to the newest schema version in one transaction.
 
-    Raises StoreUnavailable if it is of a newer version than ``scripts`` make: it stays untouched.
+    Raises StoreUnavailable, and changes nothing, if its version is newer than ``scripts``.
     """
     version = _version(connection)
     if version > len(scripts):
@@ -88,7 +88,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 def _statements(script: str) -> Iterator[str]:
     """
-    Yield the statements of a script; `executescript` is no use, for it commits first.
+    Yield the statements of a script; `executescript` cannot be used, because it commits first.
     """
     statement = ""
     for line in script.splitlines(keepends=True):

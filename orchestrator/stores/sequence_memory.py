@@ -1,9 +1,9 @@
 """
-The entries of an operation store that this machine has seen, and a store that notices when it has
+Remembers the entries of an operation store that this machine has seen, and detects a store that has
 gone back.
 
-Law: a record that has gone back is noticed. A store that was restored from a backup, or started
-afresh, is older than what a machine has seen of it; to believe it would double or forget objects.
+Law: a record that has gone back is noticed. A store that was restored from a backup, or created
+anew, is older than what a machine has seen of it; to trust it would duplicate or forget objects.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _SCHEMA = "orchestrator.sequence_memory/1"
 
 class SeenEntry(Struct, frozen=True):
     """
-    The newest entry of a target that this machine has seen. Where only its run tells of it, the
-    ``entry_id`` is empty; of a killed run it is known only that it wrote one: ``run_id``.
+    The newest entry of a target that this machine has seen. If only its run record names it,
+    ``entry_id`` is empty; of a killed run only ``run_id`` is known.
     """
 
     sequence: int
@@ -52,11 +52,12 @@ RunTraces = Callable[[str, str], Iterable[RunTrace]]
 
 class SequenceMemory:
     """
-    The identity and the newest entries of a store that this machine saw, in a file below
-    ``directory``; of the runs since then, or where there is no such file, by their own records.
+    The identity and the newest entries of a store that this machine has seen, in a file below
+    ``directory``. Runs since that file was written, or all if there is none, are read from their
+    records.
 
-    Other processes may write the same file. A file that cannot be read or written is no memory: it
-    must not keep anyone from working.
+    Other processes may write the same file. A file that cannot be read or written is ignored: it
+    must not block anybody's work.
     """
 
     def __init__(self, directory: Path, url: str, traces: RunTraces = lambda *_: ()) -> None:
@@ -93,15 +94,15 @@ class SequenceMemory:
 
     def reconciled(self) -> dict[str, str | None]:
         """
-        By target that the store has an older record of: its newest entry when it was reconciled,
-        None if it had none and the provider state was empty.
+        Return, by target whose record in the store is older, its newest entry when it was
+        reconciled; None if it had none and the provider state was empty.
         """
         reconciled = self._document().get("reconciled")
         return dict(reconciled) if isinstance(reconciled, dict) else {}
 
     def note_reconciled(self, target: Target, record: OperationRecord | None) -> None:
         """
-        Remember that a target was reconciled, and its newest entry then.
+        Remember that a target was reconciled, and its newest entry at that time.
         """
         with self._locked():
             entry_id = record.entry_id if record else None
@@ -110,7 +111,7 @@ class SequenceMemory:
 
     def identity(self) -> str | None:
         """
-        Return the identity of the store that this machine has seen; None if it has seen none.
+        Return the identity of the store that this machine has seen, None if it has seen none.
         """
         identity = self._document().get("identity")
         return identity if isinstance(identity, str) else None
@@ -126,8 +127,8 @@ class SequenceMemory:
         self, records: Iterable[OperationRecord], identity: str | None = None, run_id: str = ""
     ) -> None:
         """
-        Remember these entries where they are newer than the remembered ones, the store's identity,
-        and the run of this machine that wrote them.
+        Remember the entries that are newer than the remembered ones, the store's identity, and the
+        run of this machine that wrote them.
         """
         new = {str(record.target.target): _seen_entry(record) for record in records}
         if not new and identity is None:
@@ -142,7 +143,7 @@ class SequenceMemory:
 
     def replace(self, records: Iterable[OperationRecord], identity: str | None) -> None:
         """
-        Forget all entries, and remember these as the newest, and this store's identity.
+        Forget all entries, and remember these as the newest, with this store's identity.
         """
         with self._locked():
             entries = {str(record.target.target): _seen_entry(record) for record in records}
@@ -163,7 +164,7 @@ class SequenceMemory:
         run_id: str = "",
     ) -> None:
         """
-        Write the file. What runs told is in it from now on: none of them is read again.
+        Write the file. It includes what run records said, so that they are not read again.
         """
         told = (trace.run_id for trace in self._traces or ())
         targets = {target: dict(changed_fields(item)) for target, item in sorted(entries.items())}
@@ -194,8 +195,8 @@ def _is_known(seen: SeenEntry | None, item: SeenEntry) -> bool:
 
 def _way_on(place: tuple[str, str] | None) -> str:
     """
-    Return the hint about a store that has gone back; ``place`` is a blueprint whose store it is,
-    and the environment.
+    Return the hint for a store that has gone back; ``place`` is a blueprint and environment whose
+    store it is.
     """
     command = accept_restored_command(*(place or ("", "")))
     return (
@@ -211,12 +212,12 @@ _UPDATING = ("reconcile", "adopt")
 
 class WatchedStore:
     """
-    A store of which every newest entry is held against what this machine saw of it, and its place
-    against where the provider states lie.
+    A store whose newest entries are compared with what this machine has seen, and whose location is
+    compared with that of the provider states.
 
-    Where it has gone back, or others look for the records elsewhere, ``tell`` is called once, and
-    nobody gets a claim: mutating commands end before they do anything. Only they remember what they
-    see: reading leaves no file.
+    If it has gone back, or other machines look for the records elsewhere, ``tell`` is called once
+    and no claim is given out, so that mutating commands end before they do anything. Only mutating
+    commands remember what they see: reading leaves no file.
     """
 
     def __init__(
@@ -244,21 +245,21 @@ class WatchedStore:
     @property
     def unwatched(self) -> OperationStore:
         """
-        The store itself.
+        The underlying store.
         """
         return self._store
 
     def gone_back(self) -> tuple[str, ...]:
         """
-        What speaks against the store: that it is another one than was seen, and for each target
-        that was seen to be newer than it is now, what was seen and what is.
+        Return the evidence that the store has gone back: another identity, and each target whose
+        seen entry is newer than its current one, with both.
         """
         return tuple(self._gone_back.values())
 
     def note_reconciled(self, target: Target) -> None:
         """
-        Remember, where the store has an older record of the target than was seen, that the target's
-        provider state was looked at and the record holds what it says.
+        If the store's record of the target is older than the seen one, remember that the target was
+        reconciled with its provider state.
         """
         if target in self._gone_back:
             self._memory.note_reconciled(target, self._store.newest(target))
@@ -279,7 +280,7 @@ class WatchedStore:
 
     def accept(self) -> list[OperationRecord]:
         """
-        Accept the store as it is, and return its newest entries.
+        Trust the store as it is, and return its newest entries.
         """
         records = self._store.records()
         self._memory.replace(records, self._identity())
@@ -377,7 +378,7 @@ class WatchedStore:
 
     def _identity(self) -> str | None:
         """
-        Return the identity of the store; None if nobody has claimed anything in it yet. Read once.
+        Return the identity of the store, None before the first claim. Read once.
         """
         if self._known_identity is None:
             data = self._store.blob(IDENTITY_BLOB)
@@ -391,7 +392,7 @@ class WatchedStore:
 
     def _check_identity(self) -> None:
         """
-        Compare the store's identity with the one that was seen: a store that was made anew knows
+        Compare the store's identity with the remembered one: a store that was created anew knows
         nothing of what other machines did in the one before.
         """
         seen = self._memory.identity()
@@ -422,9 +423,8 @@ class WatchedStore:
 
     def _check_histories(self, records: Iterable[OperationRecord]) -> None:
         """
-        Compare the entries that others have written since with those that were seen: in the same
-        store they come after them. In another store, or one that went on after it was put back,
-        they do not.
+        Compare the entries that others have written since with the seen ones: in the same store
+        they follow them. In another store, or one that was restored and went on, they do not.
         """
         seen = self._memory.seen()
         for record in records:
@@ -498,7 +498,7 @@ def _another_entry(target: Target, seen: SeenEntry) -> str:
 
 def _is_older(record: OperationRecord | None, seen: SeenEntry) -> bool:
     """
-    Return whether the newest entry is older than the seen one, or another one in its place.
+    Return whether the newest entry is older than the seen one, or another entry with its sequence.
     """
     sequence = record.sequence if record else 0
     if record is None or sequence != seen.sequence:

@@ -1,5 +1,5 @@
 """
-What the stores in SQL databases have in common: the same named statements, in a dialect each.
+What the SQL stores share: the same named statements, in a dialect each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Row = tuple[Any, ...]
 
 class Cursor(Protocol):
     """
-    The result of a statement: the rows that it read, or how many it changed.
+    The result of a statement: its rows, or the number of changed rows.
     """
 
     @property
@@ -36,20 +36,20 @@ Run = Callable[[str, Parameters], Cursor]
 
 class SqlStore(ABC):
     """
-    Operation records in tables. A database says where it is and how a transaction goes there.
+    Operation records in tables. Subclasses provide the location and transactions.
     """
 
     @property
     @abstractmethod
     def _place(self) -> str:
         """
-        What messages call the database.
+        The name of the database in messages.
         """
 
     @abstractmethod
     def _transaction(self) -> AbstractContextManager[Run]:
         """
-        Return a transaction that writes: durable when it ends, rolled back where it raises.
+        Return a write transaction: durable at the end, rolled back on an exception.
         """
 
     @abstractmethod

@@ -24,12 +24,11 @@ _CHECKED_SIZE = 64 * 1024 * 1024
 
 class SqliteStore(SqlStore):
     """
-    Operation records in ``path``. Reading makes neither the file nor its directory.
+    Operation records in ``path``. Reading creates neither the file nor its directory.
 
-    Raises Refused on network file systems: their locks and shared memory do not hold across
-    machines. ``mounts`` tells what is mounted, ``busy_timeout`` how many seconds to wait for other
-    processes. Where the file or its directory is not ``writable`` it is read all the same, and
-    never written.
+    Raises Refused on network file systems: their locks and shared memory do not work across
+    machines. ``mounts`` are the mounted file systems, ``busy_timeout`` how many seconds to wait for
+    other processes. If the file or its directory is not ``writable``, it is only read.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class SqliteStore(SqlStore):
 
     def probe(self) -> None:
         """
-        Write and remove as much as a large record, and look for damage in the whole file.
+        Write and remove data of the size of a large record, and check the file for damage.
         """
         with self._lock, readable_errors(self._path):
             with self._database.transaction() as connection:
@@ -96,7 +95,7 @@ class SqliteStore(SqlStore):
 
 def _checked(connection: sqlite3.Connection) -> str:
     """
-    "ok", or what is damaged in a file that is small enough to be read on every run.
+    Return "ok", or the damage, of a file that is small enough to be read on every run.
     """
     size = connection.execute(
         "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"

@@ -1,5 +1,5 @@
 """
-From an ``operations.url`` to its store.
+Opens the store of an ``operations.url``.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def open_store(
     config: Mapping[str, Json] | None = None,
 ) -> OperationStore:
     """
-    Return the store that ``url`` names: a SQLite file (paths relative to ``project_dir``; the
-    embedded default for None), a PostgreSQL database, a bucket, or ``memory:``. A store that is
-    shared holds ``project`` apart from others; ``config`` is the backend block that tells of
-    credentials and endpoints, and of the database for ``postgres:``, beside ``environ``.
+    Return the store of ``url``: a SQLite file (paths relative to ``project_dir``; the default file
+    for None), a PostgreSQL database, a bucket, or ``memory:``. In a shared store ``project`` is a
+    namespace. ``config`` is the backend block with credentials and endpoints, and with the database
+    for ``postgres:``, beside ``environ``.
 
-    Nothing is opened or made before the first use. Raises Invalid for a URL of no known kind.
+    Nothing is opened or created before the first use. Raises Invalid for a URL of unknown kind.
     """
     url = url or DEFAULT_PATH
     file = sqlite_file(url, project_dir, environ)
@@ -74,8 +74,8 @@ def open_store(
 
 def sqlite_file(url: str | None, project_dir: Path, environ: Mapping[str, str]) -> Path | None:
     """
-    Return the file of the store that ``url`` names, None if it is kept in no file. Raises Invalid
-    for what is no URL.
+    Return the file of the store at ``url``, None if it is not a SQLite store. Raises Invalid if it
+    is no URL.
     """
     url = url or DEFAULT_PATH
     wrong = store_url_problem(url, environ)
@@ -94,7 +94,7 @@ def sqlite_file(url: str | None, project_dir: Path, environ: Mapping[str, str]) 
 
 def _shown(url: str) -> str:
     """
-    Return a URL without what may be secret in it.
+    Return a URL without secrets.
     """
     return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
 
@@ -104,8 +104,8 @@ def _shown(url: str) -> str:
 
 class StorePlacement(Struct, frozen=True):
     """
-    A store at a location, held against the SQLite file of this machine, whose records are what
-    ``on_this_machine`` gives for a blueprint and environment.
+    Compares the location of a store with the SQLite file of this machine, whose records
+    ``on_this_machine`` returns for a blueprint and environment.
     """
 
     location: StoreLocation
@@ -113,7 +113,7 @@ class StorePlacement(Struct, frozen=True):
 
     def no_shared_store(self) -> StoreUnavailable | None:
         """
-        Return the error where provider states are shared and the records would not be.
+        Return an error if provider states are shared but records would not be.
         """
         if not self.location.lacks_shared_store:
             return None
@@ -130,8 +130,8 @@ class StorePlacement(Struct, frozen=True):
         self, url: str, blueprint: str, environment: str, records: Sequence[OperationRecord]
     ) -> StoreUnavailable | None:
         """
-        Return the error where the shared store, at ``url``, has no records of a blueprint that this
-        machine knows.
+        Return an error if the shared store at ``url`` has no records of a blueprint that this
+        machine has records of.
         """
         if records or not self.location.is_shared:
             return None
@@ -148,8 +148,8 @@ class StorePlacement(Struct, frozen=True):
 
 def sqlite_records(project_dir: Path) -> Callable[[str, str], Sequence[OperationRecord]]:
     """
-    Return the records of a blueprint and environment in the SQLite file of a project; the file is
-    not made.
+    Return a function that returns the records of a blueprint and environment in the SQLite file of
+    a project, without creating the file.
     """
 
     def read(blueprint: str, environment: str) -> Sequence[OperationRecord]:

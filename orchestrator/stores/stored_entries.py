@@ -1,5 +1,5 @@
 """
-Stored entries as they come back: parsed as untrusted, and the refusals every store gives alike.
+Parses stored entries, which are untrusted, and makes the errors that all stores share.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _NEWER = "a newer version of orchestrator has written it: use that version or a 
 
 def read_entry(text: Json, *, target: Target, sequence: int | None, place: str) -> OperationRecord:
     """
-    Return the record of an entry, of whatever ``sequence`` where that is None; raises
-    StoreUnavailable if it is damaged, newer, or another entry's.
+    Return the record of an entry with this ``sequence`` (any if None). Raises StoreUnavailable if
+    it is damaged, newer than this program, or the record of another entry.
     """
     where = f"{place}: entry {sequence or '(newest)'} of {target}"
     try:
@@ -50,8 +50,8 @@ def read_entry(text: Json, *, target: Target, sequence: int | None, place: str) 
 
 def check_chain(entries: list[OperationRecord], *, place: str) -> list[OperationRecord]:
     """
-    Return the entries of a target, newest first; raises StoreUnavailable if one was not made from
-    the entry before it that is there now.
+    Return the entries of a target, newest first. Raises StoreUnavailable if one does not follow
+    from the entry before it.
     """
     for entry, before in itertools.pairwise(entries):
         if entry.previous_checksum not in (None, before.own_checksum()):
@@ -65,7 +65,7 @@ def check_chain(entries: list[OperationRecord], *, place: str) -> list[Operation
 
 def read_model(kind: type[Model], text: Json, *, what: str, place: str) -> Model:
     """
-    Return a stored claim or lease; raises StoreUnavailable if it is damaged.
+    Return a stored claim or lease. Raises StoreUnavailable if it is damaged.
     """
     try:
         return kind.model_validate_json(text)
@@ -78,7 +78,8 @@ def read_model(kind: type[Model], text: Json, *, what: str, place: str) -> Model
 
 def fenced_error(record: OperationRecord, rival: OperationRecord | None) -> Fenced:
     """
-    Return the refusal of an entry whose place ``rival`` has taken, or whose predecessor is missing.
+    Return the error for an entry whose sequence ``rival`` has taken, or whose predecessor is
+    missing.
     """
     entry = f"entry {record.sequence} of {record.target.target}"
     if rival is None:
@@ -107,7 +108,7 @@ def path_name(name: str) -> str:
 
 def parse_name(key: str) -> str | None:
     """
-    Return the name that a key was made from; None for one that somebody else has made.
+    Return the name of a key, None if somebody else made the key.
 
     >>> parse_name(path_name('ä/../%41//')) == 'ä/../%41//'
     True

@@ -1,3 +1,3 @@
 """
-Engine processes: spawned, watched, stopped and identified, with their evidence in files.
+Engine processes: started, watched, stopped and identified, with their evidence in files.
 """

@@ -1,5 +1,5 @@
 """
-The files that one engine call leaves: who runs it, what it said, how it ended.
+The files of one engine call: its process, its output, its exit code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHARED = ("host", "boot_id", "pid_namespace")
 
 class IdentityFile(Struct, frozen=True):
     """
-    The identity file: the engine's process, its wrapper's, and the verb of the call.
+    The content of the identity file: the engine's process, its wrapper's, and the verb of the call.
     """
 
     engine: ProcessIdentity
@@ -35,7 +35,7 @@ class IdentityFile(Struct, frozen=True):
 
 class FencedCall(Struct, frozen=True):
     """
-    The identity file of a call that was made impossible before it began.
+    The identity file of a call that was fenced: made impossible before it began.
     """
 
     pid: int
@@ -53,7 +53,7 @@ _CRASH_SIGNALS = frozenset(
 
 class AnswerFile(Struct, frozen=True):
     """
-    The answer file. ``started`` is False if the program could not be started at all.
+    The content of the answer file. ``started`` is False if the program could not be started.
     """
 
     exit_code: int | None
@@ -63,14 +63,14 @@ class AnswerFile(Struct, frozen=True):
     @property
     def crashed(self) -> bool:
         """
-        Whether the engine ended itself: by the exit code for that, or a signal that nobody sends.
+        Whether the engine crashed, by its exit code or a signal that nobody sends.
         """
         return self.exit_code == _CRASHED or self.signal in _CRASH_SIGNALS
 
 
 class CallFiles(Struct, frozen=True):
     """
-    Where the files of a call are: ``raw/`` holds secrets, the log is masked.
+    The paths of a call's files: ``raw/`` holds secrets, the log is masked.
     """
 
     evidence: Path
@@ -95,7 +95,8 @@ class CallFiles(Struct, frozen=True):
     @property
     def waiting(self) -> Path:
         """
-        There while the engine plans and waits to be approved: then the call has mutated nothing.
+        Exists while the engine has planned and waits for approval: then the call has mutated
+        nothing.
         """
         return self.evidence / f"{self.name}.waiting"
 
@@ -114,14 +115,14 @@ class CallFiles(Struct, frozen=True):
     @property
     def text(self) -> Path:
         """
-        What an engine prints that writes its events to ``stdout`` itself.
+        The output of an engine that writes its events to ``stdout`` itself.
         """
         return self.evidence / "raw" / f"{self.name}.text"
 
     def open_output(self, printed: Path | None = None) -> tuple[int, int]:
         """
-        Descriptors of the stdout file, or of another for what is ``printed``, and of the stderr
-        file, made if need be, 0600; nothing is truncated.
+        Open the stdout file, or the file ``printed``, and the stderr file, 0600, and return their
+        descriptors. Existing content is kept.
         """
         self.stdout.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
@@ -134,14 +135,14 @@ class CallFiles(Struct, frozen=True):
 
     def open_log(self) -> int:
         """
-        Return a descriptor of the masked log, empty, 0600.
+        Return a descriptor of the masked log, truncated, 0600.
         """
         self.evidence.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
 
     def write_early_variables(self, values: Mapping[str, Json]) -> None:
         """
-        Write the variable file of the call, 0600, in place of one that an earlier call has left.
+        Write the variable file of the call, 0600, over that of an earlier call.
         """
         self.evidence.mkdir(mode=0o700, parents=True, exist_ok=True)
         discard((self.early_variables,))
@@ -151,15 +152,14 @@ class CallFiles(Struct, frozen=True):
 
     def end_waiting(self) -> None:
         """
-        Note durably that the call is approved: who finds it must not take it for one that only
-        planned.
+        Record durably that the call is approved, so that it is not taken for one that only planned.
         """
         self.waiting.unlink()
         sync(str(self.evidence))
 
     def write_identity(self, text: str) -> bool:
         """
-        Write the identity file of a call that mutates nothing; False if there is one.
+        Write the identity file of a call that mutates nothing. Returns False if it exists.
         """
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         try:
@@ -172,14 +172,15 @@ class CallFiles(Struct, frozen=True):
 
     def fence(self) -> bool:
         """
-        Make the call impossible, durably; False if it has begun, or was fenced before.
+        Make the call impossible, durably. Returns False if it has begun, or was fenced before.
         """
         self.evidence.mkdir(mode=0o700, parents=True, exist_ok=True)
         return create_exclusively(str(self.identity), f'{{"fenced_by": {os.getpid()}}}\n')
 
     def read_identity(self) -> IdentityFile | FencedCall | None:
         """
-        What the identity file says; None if there is none, ValueError if it is damaged.
+        Return the content of the identity file, None if it does not exist. Raises ValueError if it
+        is damaged.
         """
         try:
             data = json.loads(read_regular(self.identity))
@@ -201,7 +202,7 @@ class CallFiles(Struct, frozen=True):
 
     def write_answer(self, text: str) -> None:
         """
-        Write the answer of a call that mutates nothing, whole, 0600.
+        Write the answer file of a call that mutates nothing, atomically, 0600.
         """
         draft = self.answer.with_suffix(".tmp")
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
@@ -210,8 +211,8 @@ class CallFiles(Struct, frozen=True):
 
     def read_answer(self) -> AnswerFile | None:
         """
-        What the answer file says; None if there is none. It is written by rename, whole: one that
-        is damaged tells nothing of how the engine ended.
+        Return the content of the answer file, None if there is none. It is written by rename: a
+        damaged one says nothing of how the engine ended and counts as none.
         """
         try:
             data = json.loads(read_regular(self.answer))
@@ -222,7 +223,7 @@ class CallFiles(Struct, frozen=True):
 
 def identity_seed(processes: Processes, verb: str) -> str:
     """
-    Return the flat JSON object that the wrapper completes with its own process and the engine's.
+    Return the flat JSON object to which the wrapper adds its own process and the engine's.
     """
     me = processes.me()
     return json.dumps({"verb": verb} | {key: getattr(me, key) for key in _SHARED})
@@ -230,7 +231,7 @@ def identity_seed(processes: Processes, verb: str) -> str:
 
 def discard(paths: Iterable[Path]) -> None:
     """
-    Remove files, as far as that is possible; they may be gone already.
+    Remove files on a best-effort basis; missing ones are ignored.
     """
     for path in paths:
         with suppress(OSError):

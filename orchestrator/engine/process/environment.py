@@ -1,5 +1,6 @@
 """
-The environment that engines run in: what silently changes where and what is applied stays out.
+The environment variables of engine processes, without those that would silently change where and
+what is applied.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def child_environment(
     """
     Return the environment for engine processes, and notes for the user on what was left out.
 
-    ``gogc`` is what GOGC is where the caller's environment has none: providers inherit it. Raises
-    Refused for ``TF_WORKSPACE`` and ``TF_CLI_ARGS*`` unless ``allow`` names the variable.
+    ``gogc`` sets GOGC if the caller's environment does not: providers inherit it. Raises Refused
+    for ``TF_WORKSPACE`` and ``TF_CLI_ARGS*`` unless ``allow`` names the variable.
     """
     refused = [name for name in sorted(environ) if _is_refused(name, environ[name], allow)]
     if refused:
@@ -76,7 +77,7 @@ def child_environment(
 
 def cli_configuration(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
     """
-    Return the files of the CLI configuration that engines read, with their text.
+    Return the CLI configuration files that engines read, with their text.
     """
     named, home = environ.get("TF_CLI_CONFIG_FILE"), Path(environ.get("HOME", "/"))
     files = []
@@ -141,7 +142,7 @@ _PACKAGES = "*/*/*/*/*"
 
 class PluginCache:
     """
-    A directory of packages by host, namespace, type, version and platform.
+    A provider cache: packages by host, namespace, type, version and platform.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -150,11 +151,11 @@ class PluginCache:
     @contextlib.contextmanager
     def filling(self, work_dir: Path) -> Iterator[Mapping[str, str]]:
         """
-        Yield the environment for an ``init`` in a working directory. It finds the cached packages
-        that its lock file names; at the end what it installed is in the cache, and linked from
-        there.
+        Yield the environment for an ``init`` in a working directory. The init finds the cached
+        packages that its lock file names; afterwards, what it installed is moved to the cache and
+        linked from there.
 
-        Nothing is shared where the cache cannot be written.
+        If the cache is not writable, nothing is shared.
         """
         try:
             # One by one: `parents=True` makes those in between with the permissions of the umask.
@@ -187,7 +188,8 @@ class PluginCache:
 
     def _publish(self, work_dir: Path, staging: Path) -> None:
         """
-        Move what the working directory uses of ``staging`` into the cache, and link it from there.
+        Move the packages that the working directory uses from ``staging`` to the cache, and link
+        them.
         """
         for link in (work_dir / ".terraform" / "providers").glob(_PACKAGES):
             if not link.is_symlink():
@@ -215,7 +217,7 @@ class PluginCache:
 
 def plugin_cache(environment: Mapping[str, str], default: Path) -> PluginCache:
     """
-    Return the cache that the user sets, by environment or CLI configuration, else one in
+    Return the cache that the user configured by environment or CLI configuration, else one in
     ``default``.
     """
     chosen = environment.get(_VARIABLE) or _configured(environment)

@@ -1,5 +1,6 @@
 """
-Who a process is, and whether it still is: pids are reused, hosts are rebooted, containers lie.
+Identifies processes and tells whether they are alive: pids are reused, hosts reboot, containers
+have pids of their own.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ class SystemProcesses:
     """
     The processes of this machine.
 
-    ``machine`` is an id that no other machine has ("" where there is none); without it a reboot
-    cannot be told from another machine of the same name.
+    ``machine`` is a unique machine id ("" if there is none); without it a reboot cannot be told
+    from another machine with the same host name.
     """
 
     def __init__(self, *, machine: str | None = None) -> None:
@@ -35,14 +36,11 @@ class SystemProcesses:
         self._host = f"{name}/{digest}" if machine_id else name
 
     def me(self) -> ProcessIdentity:
-        """
-        Return the identity of this process.
-        """
         return self.identify(os.getpid(), _started(os.getpid()))
 
     def identify(self, pid: int, started: int) -> ProcessIdentity:
         """
-        Return the identity of a process on this machine, in our pid namespace.
+        Return the identity of a process in our pid namespace.
         """
         return ProcessIdentity(
             host=self._host,
@@ -54,8 +52,8 @@ class SystemProcesses:
 
     def liveness(self, identity: ProcessIdentity) -> Liveness:
         """
-        GONE only if proven: same host and pid namespace, and the pid is free or reused, or the
-        host has booted since.
+        Return the liveness of a process. GONE only if proven: same host and pid namespace, and the
+        pid is free or reused, or the host was rebooted.
         """
         boot = _boot_id()
         if identity.pid <= 0 or not identity.boot_id or not boot:
@@ -70,8 +68,8 @@ class SystemProcesses:
 
 def signal_session(session: int, number: signal.Signals, *, spare: int) -> bool:
     """
-    Send one signal to every process of a session but ``spare``; whether any got it. What is said of
-    the session's number in `kill_session` holds here too.
+    Send a signal to every process of a session except ``spare``. Returns whether any got it. The
+    session id must be protected as for `kill_session`.
     """
     reached = False
     for pid in _members(session):
@@ -84,10 +82,10 @@ def signal_session(session: int, number: signal.Signals, *, spare: int) -> bool:
 
 def kill_session(session: int, *, spare: int) -> None:
     """
-    SIGKILL every process of a session but ``spare``, again while new ones appear.
+    SIGKILL every process of a session except ``spare``, repeatedly while new ones appear.
 
-    The caller makes sure that the session's number cannot have been reused: it is a child that has
-    not been waited for.
+    The caller must make sure that the session id cannot have been reused: its leader is a child
+    that was not reaped yet.
     """
     for _ in range(5):
         members = [pid for pid in _members(session) if pid != spare]
@@ -134,7 +132,7 @@ def _exists(pid: int) -> bool:
 
 def _started(pid: int) -> int:
     """
-    When the process began, in ticks to compare; _ZOMBIE if it has ended, 0 if nobody tells.
+    Return when the process began, in comparable ticks; _ZOMBIE if it has ended, 0 if unknown.
     """
     if sys.platform == "linux":
         return _ZOMBIE if is_zombie(pid) else start_ticks(pid)

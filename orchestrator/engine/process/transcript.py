@@ -1,5 +1,5 @@
 """
-What an engine call says, read from its files while it is written, and the masked log made of it.
+Reads the output of an engine call from its files while it is written, and writes the masked log.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _LAST_LINES = 20  # of a stderr that holds no diagnostic: a crash, or TF_LOG
 
 class Transcript:
     """
-    The messages of a call, in order, and the masked log of them, whose descriptor it takes over.
+    The messages of a call, in order, and its masked log. Owns the log's descriptor.
 
     The output of ``pull`` and ``show`` is provider state and plan: it is not read here and never
-    comes into the log.
+    written to the log.
     """
 
     def __init__(self, files: CallFiles, verb: str, spec: CallSpec, *, log: int | None) -> None:
@@ -60,7 +60,7 @@ class Transcript:
 
     def more(self) -> list[Message]:
         """
-        Return the messages of the whole lines that came since the last time.
+        Return the messages of the complete lines written since the last call.
         """
         if self.verb in ("pull", "show"):
             return []
@@ -73,8 +73,8 @@ class Transcript:
 
     def end(self, ending: AnswerFile | None) -> list[Message]:
         """
-        Return the last messages, once nothing more is written: an unfinished line and what stderr
-        says. ``ending`` is how the engine ended, as far as that is known.
+        Return the last messages, after the call has ended: an unfinished line and stderr.
+        ``ending`` is how the engine ended, if known.
         """
         parsed: list[ParsedLine] = []
         if self._rest:
@@ -109,7 +109,7 @@ class Transcript:
         self, ending: AnswerFile | None, *, stopped: bool = False, timed_out: bool = False
     ) -> CallResult:
         """
-        What the call came to, with the answer that ended it, None for one that nobody knows.
+        Return the result of the call. ``ending`` is None if it is not known how the engine ended.
         """
         messages = tuple(self._messages)
         diagnostics = tuple(m.diagnostic for m in messages if isinstance(m, DiagnosticMessage))
@@ -126,8 +126,8 @@ class Transcript:
 
     def _is_whole(self, ending: AnswerFile) -> bool:
         """
-        Return whether the events are all there, to the end of a line. An engine ended by a signal
-        before its first word, which comes before anything else it does, has done nothing.
+        Return whether the events are complete. An engine that a signal ended before its first event
+        has done nothing, because that event comes first.
         """
         if ending.signal is not None:
             return self.verb in ("plan", "apply") and self._size == 0
@@ -135,7 +135,7 @@ class Transcript:
 
     def _kept_log(self) -> Path | None:
         """
-        Return the file that keeps all that a crashed engine said; None if it could not be written.
+        Write the full output of a crashed engine to a file and return it; None if that failed.
         """
         if self._crash_log is None:
             return self._log_file
@@ -161,8 +161,8 @@ class Transcript:
 
     def _located(self, message: Message) -> Message:
         """
-        Return the message with the place that it names told under the path of the module; what the
-        engine or this tool put beside its files has none there.
+        Return the message with its file name relative to the project, if the file belongs to the
+        module. Files that the engine or this tool generated have no such place.
         """
         if not isinstance(message, DiagnosticMessage) or not message.diagnostic.at:
             return message
@@ -204,7 +204,7 @@ def read_again(files: CallFiles, verb_name: str, spec: CallSpec, *, log: int | N
 
 def failure_reason(result: CallResult) -> str:
     """
-    Why a call failed, in one line: its first error, else its last words.
+    Return why a call failed, in one line: its first error, else its last output.
     """
     errors: list[Diagnostic] = [
         m.diagnostic

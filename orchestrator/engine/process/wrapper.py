@@ -1,17 +1,17 @@
 # Runs as a script, on every call: importing pathlib alone would double its start.
 # ruff: noqa: PTH104, PTH108, PTH112, PTH120, PTH123, PTH208
 """
-Starts an engine and outlives whoever asked for it.
+Starts an engine and outlives the process that requested it.
 
 Run as ``python -I -S wrapper.py LIFELINE EVIDENCE NAME IDENTITY COUNT DELETE... PROGRAM...`` in a
-session of its own, its stdin, stdout and stderr being those of the engine. IDENTITY is a
-flat JSON object with what the caller knows (host, boot, pid namespace, verb); LIFELINE is a file
-descriptor that nobody writes to: the caller sees it close when this script ends.
+session of its own; its stdin, stdout and stderr are the engine's. IDENTITY is a flat JSON object
+with what the caller knows (host, boot, pid namespace, verb). LIFELINE is a file descriptor that
+nobody writes to: the caller sees it close when this script ends.
 
-The engine's process exists, but waits, until ``NAME.identity.json`` is durable. That file is
-created exclusively: whoever creates it first, this script or a successor that wants the call not to
-happen, decides. At the end the files to delete are gone and ``NAME.answer.json`` tells how the
-engine ended.
+The engine's process is forked, but waits until ``NAME.identity.json`` is durable. That file is
+created exclusively: whoever creates it first decides, this script or a successor that fences the
+call. At the end the files to delete are removed and ``NAME.answer.json`` records how the engine
+ended.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _COOKIE = b"TF_PLUGIN_MAGIC_COOKIE="
 
 def start_ticks(pid: int) -> int:
     """
-    When the process began, in kernel clock ticks since boot; 0 if the system does not tell.
+    Return when the process began, in kernel clock ticks since boot; 0 if the system does not tell.
     """
     fields = _stat(pid)
     return int(fields[19]) if len(fields) > 19 else 0
@@ -54,14 +54,14 @@ def start_ticks(pid: int) -> int:
 
 def is_zombie(pid: int) -> bool:
     """
-    Return whether the process has ended and only waits for its parent; False if nobody tells.
+    Return whether the process has ended and waits to be reaped; False if unknown.
     """
     return _stat(pid)[:1] == [b"Z"]
 
 
 def create_exclusively(path: str, text: str) -> bool:
     """
-    Create the file durably with all of its text; False if it exists, which is left alone.
+    Create the file durably with its full text. Returns False, and changes nothing, if it exists.
     """
     draft = f"{path}.{os.getpid()}.tmp"
     try:
@@ -77,7 +77,7 @@ def create_exclusively(path: str, text: str) -> bool:
 
 def identity_text(seed: str, engine: int, wrapper: int) -> str:
     """
-    Return the content of an identity file: the seed (IDENTITY) with the two processes.
+    Return the content of an identity file: IDENTITY and the two processes.
     """
     return (
         f'{seed[:-1]}, "pid": {engine}, "started": {start_ticks(engine)}, '
@@ -104,7 +104,7 @@ def providers_left(session: int) -> list[int]:
     Return the processes of a session that were started as provider plugins; empty without
     ``/proc``.
 
-    Daemons that a provisioner left on purpose do not carry the plugins' cookie.
+    Daemons that a provisioner left on purpose do not have the plugin cookie in their environment.
     """
     return [pid for pid in session_members(session) if _is_provider(pid)]
 
@@ -128,8 +128,7 @@ def session_members(session: int) -> list[int]:
 
 def _stat(pid: int) -> list[bytes]:
     """
-    Return the fields of the kernel's line on a process from its state on; the name before may hold
-    spaces.
+    Return the fields of ``/proc/PID/stat`` after the name, which may hold spaces.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -157,7 +156,7 @@ def _write(path: str, text: str) -> None:
 
 def sync(path: str) -> None:
     """
-    Make a file or a directory durable, as far as it is there.
+    Make a file or directory durable, if it exists.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -171,7 +170,7 @@ def sync(path: str) -> None:
 
 def _remove(path: str) -> None:
     """
-    Remove a file if that is possible: the answer matters more.
+    Remove a file, ignoring errors: writing the answer is more important.
     """
     try:
         os.unlink(path)
@@ -181,14 +180,15 @@ def _remove(path: str) -> None:
 
 def _survive(_number: int, _frame: object) -> None:
     """
-    Take a signal and go on. Not SIG_IGN: the engine would inherit that and never stop.
+    Ignore a signal. Not SIG_IGN: the engine would inherit that and never stop.
     """
 
 
 def _become_engine(release: int, fault: int, program: list[str], umask: int) -> None:
     """
-    In the child: wait for the release, then be the engine. Default dispositions come first, so
-    that a signal sent before the engine listens ends it instead of being lost.
+    In the child: wait for the release, then exec the engine. Default signal dispositions are
+    restored first, so that a signal sent before the engine handles it ends the engine instead of
+    being lost.
     """
     os.umask(umask)
     try:
@@ -206,7 +206,7 @@ def _become_engine(release: int, fault: int, program: list[str], umask: int) -> 
 
 def _release(descriptor: int) -> None:
     """
-    Let the child be the engine. If somebody killed it meanwhile, waitpid will tell.
+    Let the child exec the engine. If it was killed meanwhile, waitpid reports that.
     """
     try:
         os.write(descriptor, b"!")
@@ -259,7 +259,7 @@ def _run(
 
 def main(argv: list[str]) -> int:
     """
-    Run one engine call; the exit code is DONE, FENCED or BROKEN and says nothing of the engine.
+    Run one engine call. The exit code is DONE, FENCED or BROKEN and says nothing about the engine.
     """
     for number in (SIGINT, SIGTERM, SIGHUP):
         handle(number, _survive)

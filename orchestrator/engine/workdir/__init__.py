@@ -1,3 +1,3 @@
 """
-Working directories: snapshots of modules and the configuration generated around them.
+Working directories: module snapshots and the configuration generated around them.
 """

@@ -1,5 +1,5 @@
 """
-The configuration that is generated around a module: its backend and its providers.
+The configuration generated around a module: backend and providers.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ _NAME = re.compile(r"[^\W\d][\w-]*")
 
 class Generated(Struct, frozen=True):
     """
-    Files by name, with their text; ``variables`` are the secrets that the text refers to;
-    ``backend`` are the settings of the backend, as a file for ``init``; ``terraform`` is the block
-    that they and the backend file make, ``provider_blocks`` what the provider file holds.
+    The generated configuration: files by name with their text. ``variables`` are the secrets that
+    the text refers to. ``backend`` are the backend settings as a file for ``init``; ``terraform``
+    is the terraform block that holds backend and required providers, ``provider_blocks`` the
+    content of the provider file.
     """
 
     files: Mapping[str, str]
@@ -54,11 +55,11 @@ def generate(
     shown: str,
 ) -> Generated:
     """
-    Return the files for a snapshot, with ``backend`` as the backend's configuration.
+    Return the files for a snapshot, with ``backend`` as the backend's settings.
 
-    Providers that the module does not use are left out. Raises Invalid if the module configures one
-    of them itself, where a source contradicts its own, or a backend setting is secret. ``shown``
-    names the step in messages.
+    Providers that the module does not use are left out. Raises Invalid if the module configures a
+    provider itself, if a source contradicts the module's, or if a backend setting is secret.
+    ``shown`` names the step in messages.
     """
     problems = list(_backend_problems(setup, shown))
     providers = {
@@ -95,8 +96,7 @@ def generate(
 
 def backend_text(settings: Mapping[str, Json]) -> str:
     """
-    Return a ``terraform`` block with the backend and the required providers that there are; nothing
-    in a value is interpreted.
+    Return a ``terraform`` block with backend and required providers; values are literals.
 
     >>> print(backend_text({"backend": {"s3": {"key": "a${b}"}}}), end="")
     terraform {
@@ -128,7 +128,7 @@ def _settings(kind: str, config: Mapping[str, Json]) -> Iterator[str]:
 
 def _expression(value: Json) -> str:
     """
-    Return a value in the native syntax, which takes objects and lists as JSON has them.
+    Return a value in HCL's native syntax, which accepts objects and lists in JSON notation.
     """
     text = json.dumps(_Secrets().render(value), ensure_ascii=False)
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[0], match[0]), text)
@@ -197,8 +197,8 @@ def _provider_problems(
 
 def _required(snapshot: Snapshot, providers: Mapping[str, Json]) -> dict[str, Json]:
     """
-    Return the required_providers entries that the module lacks: the source that the blueprint
-    gives, or that of the local module which uses the provider.
+    Return the required_providers entries that the module lacks, with the source from the blueprint
+    or from the local module that uses the provider.
     """
     required: dict[str, Json] = {}
     for name, value in providers.items():
@@ -220,7 +220,7 @@ def _is_same(one: str, other: str) -> bool:
 
 class _Secrets:
     """
-    Replaces secrets by references to generated variables, numbered in the order they appear.
+    Replaces secrets by references to generated variables, numbered in order of appearance.
     """
 
     def __init__(self) -> None:
@@ -228,7 +228,7 @@ class _Secrets:
 
     def render(self, value: Json) -> Json:
         """
-        Return the value in Terraform's JSON syntax, without a secret and with nothing to interpret.
+        Return the value in Terraform's JSON syntax, with secrets replaced and literals escaped.
         """
         match value:
             case Secret(Mapping() as inner):

@@ -1,5 +1,5 @@
 """
-A target's directory on disk: the snapshot's tree, what is generated around it, and our notes.
+A target's directory on disk: the files of the snapshot, the generated files, and our notes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _KEPT = (LOCK_FILE, "errored.tfstate", "terraform.tfstate.d")
 
 def work_path(target: Target) -> Path:
     """
-    Where a target's directory lies below the work directory.
+    Return a target's directory, relative to the work directory.
 
     >>> work_path(Target("web", "prod", "network")).as_posix()
     'web/prod/network'
@@ -55,7 +55,7 @@ def work_path(target: Target) -> Path:
 
 class Layout:
     """
-    A target's directory on disk, and our notes on what we put there.
+    A target's directory on disk, and our notes on its content.
     """
 
     def __init__(self, work: Path, top: Path, module_path: str) -> None:
@@ -67,7 +67,7 @@ class Layout:
 
     def lay_out(self, snapshot: Snapshot, generated: Generated, lock_file: bytes | None) -> None:
         """
-        Make the tree that of the snapshot; a file that is as we left it is not touched.
+        Make the directory tree equal to the snapshot; unchanged files are not touched.
         """
         make_private(self._notes)
         make_private(self.directory)
@@ -106,7 +106,7 @@ class Layout:
 
     def _take_over_notes(self) -> None:
         """
-        Move the notes of an earlier version of this tool, which lay among the module's files.
+        Move the notes of an earlier version of this tool, which were among the module's files.
         """
         former = self._top / _NOTES
         if not former.is_dir():
@@ -136,7 +136,7 @@ class Layout:
 
     def _place_lock(self, lock: Entry | None, old_digest: str | None) -> str | None:
         """
-        Put the module's own lock file where none is yet, or where it has changed since.
+        Write the module's own lock file if there is none yet, or if it has changed since.
         """
         if lock is None:
             # What the module brought and took away again must not live on here; what init has
@@ -162,7 +162,7 @@ class Layout:
 
     def _refuse_strangers(self, marks: Mapping[str, Json]) -> None:
         """
-        Raise Invalid if a file that is not of the module would be loaded by the engine: it would
+        Raise Invalid if the engine would load a file that is not part of the module: it would
         change what is applied.
         """
         strangers = [
@@ -178,7 +178,8 @@ class Layout:
 
     def is_initialised(self) -> bool:
         """
-        Return whether the last successful init was for what is wanted now, and is still there.
+        Return whether the last successful init used the current configuration and is still in
+        place.
         """
         done = self.read_note("initialised")
         wanted = self.init_digest(self.read_note("wanted"))
@@ -186,21 +187,21 @@ class Layout:
 
     def forget_init(self) -> None:
         """
-        Note that no init is known to hold: one that fails or is killed leaves its backend behind.
+        Note that no init is known to be valid: one that fails or is killed leaves its backend
+        behind.
         """
         with suppress(OSError):  # what cannot be removed cannot be read either
             (self._notes / "initialised.json").unlink()
 
     def remember_init(self) -> None:
         """
-        Note that init succeeded for what was wanted last.
+        Note that init succeeded for the current configuration.
         """
         self.write_note("initialised", self.init_digest(self.read_note("wanted")))
 
     def init_digest(self, wanted: Json) -> str:
         """
-        Return the digest that tells one init from another: the wanted configuration, and the lock
-        file as it is.
+        Return a digest that identifies an init: its configuration, and the current lock file.
         """
         try:
             lock = read_regular(self.directory / LOCK_FILE)
@@ -211,8 +212,8 @@ class Layout:
 
     def copy_init(self, other: Layout, backend: Mapping[str, Json]) -> None:
         """
-        Take over what init did in another directory, with these settings of the backend in place of
-        its own. Raises OSError or ValueError if that is not what is expected of an init.
+        Copy the result of init from another directory, with other backend settings. Raises OSError
+        or ValueError if it does not look like the result of an init.
         """
         place, source = self.directory / ".terraform", other.directory / ".terraform"
         saved = json.loads(read_regular(source / "terraform.tfstate"))
@@ -231,15 +232,14 @@ class Layout:
 
     def _has_init(self) -> bool:
         """
-        Return whether what init installed and noted is there.
+        Return whether the result of init is there.
         """
         installed = self.directory / ".terraform"
         return (installed / "terraform.tfstate").is_file() and providers_are_there(installed)
 
     def _drop_damaged_backend(self) -> None:
         """
-        Remove the backend configuration that init noted where nobody can read it any more: init
-        itself would fail with it.
+        Remove init's backend file if it cannot be parsed: init itself would fail with it.
         """
         noted = self.directory / ".terraform/terraform.tfstate"
         try:
@@ -251,14 +251,14 @@ class Layout:
 
     def copy_place(self, place: Path) -> Path:
         """
-        Where `copy_to` puts the module's directory.
+        Return where `copy_to` puts the module's directory.
         """
         return place / "root" / self.directory.relative_to(self._top)
 
     def copy_to(self, place: Path, *, generated: bool = True) -> Path:
         """
-        Copy what is loaded from here, with what we ``generated`` around it or without, and link
-        what init installed; the module's directory there.
+        Copy the files that the engine loads, with or without the ``generated`` ones, link what init
+        installed, and return the module's directory in the copy.
         """
         inside = self.directory.relative_to(self._top)
         target = place / "root"
@@ -278,7 +278,7 @@ class Layout:
 
     def write_backend(self, settings: str) -> Path:
         """
-        Write the settings of the backend for ``init``, beside the module's files.
+        Write the backend settings for ``init``, beside the module's files.
         """
         path = self._notes / "backend.tfbackend"
         write_private(path, settings.encode(), 0o600)
@@ -286,7 +286,7 @@ class Layout:
 
     def write_note(self, name: str, content: Json) -> None:
         """
-        Keep a note, whole or not at all.
+        Write a note atomically.
         """
         if self.read_note(name) == content:
             return
@@ -297,7 +297,7 @@ class Layout:
 
     def read_note(self, name: str) -> Json:
         """
-        Return a note as it was written; None if there is none that can be read.
+        Return a note; None if it is missing or damaged.
         """
         try:
             return json.loads(read_regular(self._notes / f"{name}.json"))
@@ -306,7 +306,7 @@ class Layout:
 
     def _mark(self, path: str) -> list[int] | None:
         """
-        Return the mark by which a changed file is noticed: its size, time in ns and mode.
+        Return what detects a changed file: its size, mtime in ns and mode.
         """
         try:
             info = os.lstat(self._top / path)
@@ -342,15 +342,16 @@ class Layout:
 
 def providers_are_there(installed: Path) -> bool:
     """
-    Return whether the providers that init installed are still there: they are links into a plugin
-    cache at times.
+    Return whether the providers that init installed still exist: they may be links into a plugin
+    cache.
     """
     return all(path.exists() for path in (installed / "providers").glob("*/*/*/*/*"))
 
 
 def _link(source: str, place: str) -> None:
     """
-    Share a file of a provider, which nobody writes to: it may be large.
+    Hard-link a file of a provider, which may be large and is never written to; copy it if that
+    fails.
     """
     try:
         os.link(source, place)

@@ -1,5 +1,5 @@
 """
-Content-addressed snapshots of modules, and the archives they are stored as.
+Content-addressed module snapshots, and the archives in which they are stored.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _EXCLUDED = re.compile("|".join(map(translate, _NAMES)))
 
 def is_excluded(path: str) -> bool:
     """
-    Return whether a file at this relative path ("/" between parts) stays out of every snapshot.
+    Return whether the file at this relative path ("/" between parts) is left out of every snapshot.
 
     >>> is_excluded("envs/prod.tfvars"), is_excluded("templates/user-data.sh")
     (True, False)
@@ -61,14 +61,15 @@ def is_excluded(path: str) -> bool:
 def is_plan(head: bytes) -> bool:
     """
     Return whether a file that begins with ``head`` (36 bytes) is a saved plan: a zip whose first
-    member is the plan. A plan may have any name and holds secrets.
+    member is the plan. A plan may have any name and contains secrets.
     """
     return head.startswith(b"PK\x03\x04") and head[30:36] == b"tfplan"
 
 
 def ignore_rules(directory: Path) -> Callable[[str], bool]:
     """
-    Tells of a path relative to ``directory`` whether its ``.terraformignore`` names it.
+    Return a predicate that tells whether the ``.terraformignore`` in ``directory`` excludes a path
+    relative to it.
     """
     path = directory / IGNORE_FILE
     try:
@@ -93,7 +94,7 @@ _LOADED = re.compile(r"(?:.*\.(?:tf|tofu)(?:\.json)?|terraform\.tfvars(?:\.json)
 
 def is_loaded(name: str) -> bool:
     """
-    Return whether an engine reads a file of this name by itself when it finds it beside the module.
+    Return whether an engine loads a file of this name if it is in the module's directory.
     """
     return _LOADED.fullmatch(name) is not None and not name.startswith((".", "#"))
 
@@ -103,7 +104,7 @@ _OVERRIDE = re.compile(r"(?:.*_)?override\.(?:tf|tofu)(?:\.json)?")
 
 def is_override(name: str) -> bool:
     """
-    Return whether an engine lays a file of this name over the others of its module.
+    Return whether an engine treats a file of this name as an override file.
     """
     return _OVERRIDE.fullmatch(name) is not None and is_loaded(name)
 
@@ -127,8 +128,8 @@ class Entry(Struct, frozen=True):
 
 def pack(module: Module) -> Snapshot:
     """
-    Return the snapshot of a module, its local modules and its package; the same files always give
-    the same digest. Raises Invalid if a file cannot be taken, or all are too large together.
+    Return the snapshot of a module, its local modules and its package. Equal files give equal
+    digests. Raises Invalid if a file cannot be read, or if they are too large together.
     """
     if module.backend == "cloud":
         message = (
@@ -175,7 +176,7 @@ def pack(module: Module) -> Snapshot:
 
 def pack_problems(modules: Iterable[Module]) -> list[Problem]:
     """
-    What keeps modules from being packed, each directory looked at once.
+    Return the problems that prevent modules from being packed; each directory is checked once.
     """
     problems: dict[Problem, None] = {}
     for module in {(item.directory, item.package): item for item in modules}.values():
@@ -188,7 +189,7 @@ def pack_problems(modules: Iterable[Module]) -> list[Problem]:
 
 def _name_problems(entries: list[Entry], path: str, directory: str) -> Iterator[Problem]:
     """
-    Files of the module's own directory that would take the place of generated ones.
+    Yield a problem for each module file that has the name of a generated one.
     """
     for entry in entries:
         parent, _, name = entry.path.rpartition("/")
@@ -207,7 +208,7 @@ def _name_problems(entries: list[Entry], path: str, directory: str) -> Iterator[
 
 def empty_snapshot() -> Snapshot:
     """
-    Return the snapshot of a module that holds nothing and uses no provider.
+    Return the snapshot of a module without files and providers.
     """
     facts: dict[str, Json] = {
         "schema": _SCHEMA,
@@ -224,8 +225,7 @@ def empty_snapshot() -> Snapshot:
 
 def unpack(archive: bytes) -> Snapshot:
     """
-    Return the snapshot that a stored archive holds; raises StoreUnavailable if it is damaged or not
-    ours.
+    Return the snapshot in a stored archive. Raises StoreUnavailable if it is damaged or not ours.
     """
     manifest, entries = _read(archive)
     digest = manifest.pop("digest", None)
@@ -238,7 +238,7 @@ def unpack(archive: bytes) -> Snapshot:
 
 def entries_of(snapshot: Snapshot) -> list[Entry]:
     """
-    Return the files of a snapshot, sorted by path; raises StoreUnavailable if its archive is
+    Return the files of a snapshot, sorted by path. Raises StoreUnavailable if its archive is
     damaged.
     """
     return _read(snapshot.archive)[1]
@@ -246,8 +246,7 @@ def entries_of(snapshot: Snapshot) -> list[Entry]:
 
 def read_archived(archive: bytes, name: str) -> str:
     """
-    Return the text of a file beside the configuration of an archived module; "" where there is
-    none.
+    Return the text of a file in the directory of an archived module; "" if there is none.
     """
     snapshot = unpack(archive)
     path = f"{snapshot.module_path}/{name}".removeprefix("./")
@@ -257,7 +256,7 @@ def read_archived(archive: bytes, name: str) -> str:
 
 def _roots(module: Module) -> list[Path]:
     """
-    Return the directories to take, none of them inside another.
+    Return the directories to copy; none is inside another.
     """
     wanted = {Path(module.directory), *map(Path, module.local_modules)}
     if module.package:
@@ -279,7 +278,7 @@ def _variable_facts(variable: Variable) -> dict[str, Json]:
 
 class _Collector:
     """
-    Takes the files below directories, following symlinks that stay inside them.
+    Collects the files below directories. Symbolic links are followed if they stay inside them.
     """
 
     def __init__(self, base: Path, inside: list[Path]) -> None:
@@ -291,7 +290,7 @@ class _Collector:
 
     def add(self, root: Path) -> None:
         """
-        Take what is below ``root``, except what is excluded or its ``.terraformignore`` names.
+        Add the files below ``root`` that are not excluded.
         """
         ignored = ignore_rules(root)
         for path, relative in self._walk(root, "", ignored, (os.path.realpath(root),)):
@@ -333,8 +332,8 @@ class _Collector:
 
     def _stays(self, link: Path) -> bool:
         """
-        Return whether a symlink leads to something that is copied too. What is excluded by its own
-        name does not come in by another one.
+        Return whether a symbolic link leads to something that is copied, too. A file that is
+        excluded by its own name is not copied under another.
         """
         real = Path(os.path.realpath(link))
         for root in self._inside:
@@ -394,7 +393,7 @@ def _add(archive: tarfile.TarFile, entry: Entry) -> None:
 
 def _read(archive: bytes) -> tuple[dict[str, Json], list[Entry]]:
     """
-    Return the manifest and the files of an archive that anybody may have written.
+    Return the manifest and the files of an untrusted archive.
     """
     limit = MAX_BYTES + MAX_FILES * 2048
     try:

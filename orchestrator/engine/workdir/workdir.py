@@ -1,9 +1,9 @@
 """
-Working directories: one per target, made from a snapshot and what is generated around it.
+Working directories: one per target, made of a snapshot and the configuration generated around it.
 
-A target's directory holds the snapshot's tree; the engine runs in the module's place in it, so
-that relative paths, addresses and state are those of plain Terraform. What the engine or a
-provisioner left there stays; only files of an earlier snapshot go.
+A target's directory holds the snapshot's tree; the engine runs in the module's directory in it, so
+that relative paths, addresses and state are those of plain Terraform. Files that the engine or a
+provisioner left there are kept; only files of an earlier snapshot are removed.
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ _HEADER = "# Made of the lock files of the steps.\n\n"
 
 def not_composable(snapshot: Snapshot) -> str:
     """
-    Return the reason why a module cannot be called by another one without changing its plan; ""
-    where it can.
+    Return why a module cannot be called from another one without changing its plan; "" if it can.
     """
     if any(variable.ephemeral for variable in snapshot.variables.values()):
         return "it has ephemeral variables"
@@ -96,8 +95,8 @@ def not_composable(snapshot: Snapshot) -> str:
 
 def merged_lock_files(lock_files: Mapping[str, bytes]) -> tuple[bytes, frozenset[str]]:
     """
-    Return one lock file for all, and the steps left out of it: a step whose lock file chooses
-    another version of a provider than one before it.
+    Return one lock file for all, and the steps left out: those whose lock file selects another
+    version of a provider than an earlier one.
     """
     blocks: dict[str, tuple[str, str]] = {}
     others = set()
@@ -138,9 +137,9 @@ ERRORED = "errored.tfstate"
 
 class DirectoryWorkDirs:
     """
-    Working directories below ``work``; relative backend paths start at ``project_root``.
+    Working directories below ``work``; relative backend paths are relative to ``project_root``.
 
-    Preparing different targets at once is safe; whoever prepares a target holds its claim.
+    Different targets can be prepared concurrently; whoever prepares a target holds its claim.
     """
 
     def __init__(self, work: Path, project_root: Path) -> None:
@@ -312,10 +311,9 @@ class DirectoryWorkDirs:
 
     def scratch_copy(self, root: WorkDir, place: Path, *, extra: Mapping[str, str]) -> WorkDir:
         """
-        Return the configuration of ``root`` in the directory ``place``, on a local provider state
-        that is not there yet.
+        Copy the configuration of ``root`` to the directory ``place``, with an empty local backend.
 
-        Installed providers and modules are shared with ``root``, so that its ``init`` fetches
+        Installed providers and modules are shared with ``root``, so that its ``init`` downloads
         nothing.
         """
         try:
@@ -413,8 +411,8 @@ class DirectoryWorkDirs:
 
     def _link_composed_init(self, place: Path, modules: Mapping[str, WorkDir], key: str) -> bool:
         """
-        Give a composed root the directory in which the engine keeps what `init` did in the one
-        before it; whether that one was the same and its plan succeeded. This one has to as well.
+        Link the init of the previous composed root into this one. Returns whether that root was the
+        same and its plan succeeded; this one must prove itself again.
         """
         inside = next(iter(modules.values())).directory.relative_to(self._work).parts
         kept = self._work.joinpath(*inside[:2], _COMPOSED_INIT)
@@ -430,8 +428,8 @@ class DirectoryWorkDirs:
 
     def _init_holds(self, layout: Layout, backend_type: str, place: str) -> bool:
         """
-        Return whether the last init was for what is wanted, and its backend is in force: somebody
-        may have run another one in there.
+        Return whether the last init used the current configuration, and its backend is still in
+        force: somebody may have run another init there.
         """
         try:
             in_force = layout.is_initialised() and self._in_force(layout, backend_type)
@@ -441,7 +439,7 @@ class DirectoryWorkDirs:
 
     def _in_force(self, layout: Layout, backend_type: str) -> tuple[str, str]:
         """
-        Return the type and the place of the backend that the last ``init`` set up.
+        Return the type and location of the backend that the last ``init`` set up.
         """
         wanted = layout.read_note("terraform")["backend"].get(backend_type, {})
         kind, config = _backend_in_force(layout.directory, wanted)
@@ -449,7 +447,7 @@ class DirectoryWorkDirs:
 
     def _check_backend(self, root: WorkDir) -> None:
         """
-        Raise Invalid if ``init`` has set up another backend than the blueprint's, or another place.
+        Raise Invalid if ``init`` set up another backend, or another location, than the blueprint's.
         """
         kind, place = self._in_force(self._layout(root), root.backend_type)
         if (kind, place) != (root.backend_type, root.location):
@@ -472,7 +470,7 @@ class DirectoryWorkDirs:
 
 def _without_place(generated: Generated) -> Generated:
     """
-    What is generated, without the place of the provider state in its backend.
+    Return the generated configuration without the state location in its backend.
     """
     ((kind, config),) = generated.terraform["backend"].items()
     backend = {key: value for key, value in config.items() if key != _PLACE[kind]}
@@ -481,7 +479,7 @@ def _without_place(generated: Generated) -> Generated:
 
 def _init_basis(snapshot: Snapshot, generated: Generated, engine: str, early: str) -> Json:
     """
-    What an init depends on, apart from the lock file: that one it may write itself.
+    Return what an init depends on, except the lock file, which init may write itself.
     """
     text = json.dumps([dict(generated.files), generated.backend], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
@@ -493,8 +491,8 @@ def _backend_in_force(
     directory: Path, wanted: Mapping[str, Json]
 ) -> tuple[str, Mapping[str, Json]]:
     """
-    Return the type and the settings of the backend that the last ``init`` set up, as it notes them:
-    those that are ``wanted`` or not null, for it lists every setting that there is.
+    Return the type and the settings of the backend that the last ``init`` set up. Of the settings,
+    only ``wanted`` ones and those that are not null: init lists every possible setting.
     """
     path = directory / ".terraform" / "terraform.tfstate"
     try:
