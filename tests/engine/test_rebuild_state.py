@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fixtures.fakecloud import Cloud
-from tests.project import Project
+from tests.engine.watched_engine import kill
+from tests.project import Project, eventually
 
 pytestmark = pytest.mark.engine
 
@@ -124,6 +125,26 @@ def test_a_lost_state_is_rebuilt_from_the_record(project: Project, cloud: Cloud,
     assert "no changes" in project.ok("plan", "shop").out
     project.ok("destroy", "shop", "--yes")
     assert alive(cloud) == []
+
+
+def test_a_rebuild_that_outlives_its_tool_is_settled(project: Project, cloud: Cloud) -> None:
+    """
+    Law: an outlived run is settled from evidence. The state that it began has a lineage of its own.
+    """
+    known, there = ids(project.record(STEP)), alive(cloud)
+    lose_state(project, "missing")
+    tool = project.start(*REBUILD, "--yes")
+    calls = project.own / "runs"
+    last = f"steps/{STEP}/2/apply"
+    eventually(lambda: any(calls.glob(f"*/{last}.identity.json")), "the imports begin", tool)
+    kill(tool)
+    eventually(lambda: any(calls.glob(f"*/{last}.answer.json")), "the engine ends")
+
+    project.ok("reconcile", "shop", "--step", STEP)
+
+    record = project.record(STEP)
+    assert (record["status"], ids(record), alive(cloud)) == ("ok", known, there)
+    assert "no changes" in project.ok("plan", "shop").out
 
 
 def test_status_tells_of_a_doubt_that_an_apply_met_before_it_could_record_it(

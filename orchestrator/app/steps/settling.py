@@ -24,6 +24,7 @@ from orchestrator.domain.record.record import Attempt, Check, Fault, OperationRe
 from orchestrator.domain.record.states import Condition, Liveness, Status
 from orchestrator.domain.recovery.command_line import command_line, reconcile_command
 from orchestrator.domain.transitions.absence import MutationEvidence
+from orchestrator.domain.transitions.ownership import imported_addresses
 from orchestrator.domain.transitions.transitions import restored
 from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, Refused, StateDamaged
@@ -191,12 +192,18 @@ def _evidence(
         state = pull(services, root, spec.evidence, f"pull-settle-{services.ids.entry_id()[:8]}")
     except StateDamaged as exc:
         why = exc.message
-    bound, lineage = marker.provider_state, state.lineage if state else None
-    if bound and bound.lineage and lineage and lineage != bound.lineage:
+    bound = marker.provider_state.lineage if marker.provider_state else None
+    # An import into a state that was lost begins another one.
+    imported = frozenset(imported_addresses(marker))
+    if (
+        state is not None
+        and bound is not None
+        and state.lineage not in (None, bound)
+        and not (imported and state.addresses <= imported)
+    ):
         raise Refused(
             "lineage",
-            f"{marker.target.target}: the provider state has lineage {lineage}, "
-            f"not {bound.lineage}",
+            f"{marker.target.target}: the provider state has lineage {state.lineage}, not {bound}",
             hint="it is another state than the one that was applied; restore the right one",
         )
     services.workdirs.make_state_private(root)
