@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from orchestrator.domain.record.record import Actor, Source
@@ -63,9 +63,15 @@ class RandomIds:
     Run ids such as 20261129T123000123Z-3f9a1c (to the millisecond), and random entry ids.
     """
 
-    def run_id(self, now: datetime) -> str:
+    def run_id(self, now: datetime, after: str = "") -> str:
+        """
+        Where the clock was set back, the id tells the millisecond after that of ``after``.
+        """
         import secrets
 
+        with suppress(ValueError, OverflowError):  # it is no time
+            earlier = datetime.strptime(after[:19], "%Y%m%dT%H%M%S%fZ").replace(tzinfo=UTC)
+            now = max(now, earlier + timedelta(milliseconds=1))
         milliseconds = now.microsecond // 1000
         return f"{now:%Y%m%dT%H%M%S}{milliseconds:03d}Z-{secrets.token_hex(3)}"
 

@@ -57,9 +57,9 @@ class Ids(Protocol):
     Random ids and numbers.
     """
 
-    def run_id(self, now: datetime) -> str:
+    def run_id(self, now: datetime, after: str = "") -> str:
         """
-        Return a new run id; ids sort by time.
+        Return a new run id; ids sort by time, and behind the id ``after``.
         """
 
     def entry_id(self) -> str: ...

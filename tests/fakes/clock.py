@@ -46,7 +46,7 @@ class CountedIds:
         self._runs = itertools.count(1)
         self._entries = itertools.count(1)
 
-    def run_id(self, now: datetime) -> str:
+    def run_id(self, now: datetime, after: str = "") -> str:
         return f"{now:%Y%m%dT%H%M%SZ}-{next(self._runs):06d}"
 
     def fraction(self) -> float:

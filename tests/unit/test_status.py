@@ -4,6 +4,8 @@ What the reading commands tell of records.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from orchestrator.app.commands.history import history_of
@@ -14,6 +16,7 @@ from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Refused
+from orchestrator.system import RandomIds
 from orchestrator.views.listings import outputs_text
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
@@ -228,6 +231,23 @@ def test_what_the_newest_attempt_found_is_not_expected(
         return
     with pytest.raises(Refused, match=f"is not ok: the newest apply of network {reason}"):
         check_expectation(document, "ok")
+
+
+@pytest.mark.parametrize(
+    ("newest", "begins"),
+    [
+        ("20300102T030405006Z-ffffff", "20300102T030405007Z-"),
+        ("20300102T030404999Z-ffffff", "20300102T030405006Z-"),
+        ("copied-by-hand", "20300102T030405006Z-"),
+        ("99991231T235959999Z-ffffff", "20300102T030405006Z-"),
+    ],
+)
+def test_the_newest_run_is_the_last_wherever_the_clock_was_set(newest: str, begins: str) -> None:
+    """
+    What the newest attempt found is told by the order of the ids.
+    """
+    now = datetime(2030, 1, 2, 3, 4, 5, 6000, tzinfo=UTC)
+    assert RandomIds().run_id(now, newest).startswith(begins)
 
 
 def test_nothing_is_destroyed_as_a_whole_while_an_orphan_is_alive(desk: Desk) -> None:

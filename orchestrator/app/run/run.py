@@ -40,7 +40,8 @@ def run(
     if selected or not options.orphaned:
         check_approval(services, deployment, request, selected)
     started = services.clock.monotonic()
-    run_id = services.ids.run_id(services.clock.now())
+    newest = next(iter(services.files.runs()), "")
+    run_id = services.ids.run_id(services.clock.now(), newest)
     earlier = earlier_run(services, deployment, request, selected, run_id)
     if earlier is not None:
         session = Session(services, deployment, earlier)
