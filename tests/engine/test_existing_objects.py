@@ -122,7 +122,8 @@ def test_what_was_made_meanwhile_in_its_place_is_not_ours(place: Place) -> None:
 
 def test_what_another_step_has_is_named(place: Place) -> None:
     """
-    A name that another blueprint uses already is told with the target that has it.
+    A name that another blueprint uses already is told with the target that has it, and its object
+    is not offered to be taken over.
     """
     place.wants("with: [this]")
     text = (place.project.root / "blueprints/asked.yaml").read_text()
@@ -134,6 +135,7 @@ def test_what_another_step_has_is_named(place: Place) -> None:
 
     assert refused.code == 4
     assert f"it is {THIS} of other/default/things" in " ".join(refused.said.split())
+    assert "orchestrator import" not in refused.said
 
 
 def test_it_costs_one_plan_where_something_is_created(place: Place, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from orchestrator.domain.record.objects import Doubt, ManualSearch, Readback
+from orchestrator.domain.record.objects import AdoptedObject, Doubt, ManualSearch, Readback
 from orchestrator.domain.record.record import Fault, HookResult
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.commands import command_of
@@ -100,6 +100,30 @@ def test_a_refused_command_is_offered_only_with_what_accepts_it() -> None:
 
     assert not any(" retry " in item.command for item in refused)
     assert any("--accept-changed-secret password" in item.command for item in accepted)
+
+
+def test_what_accepts_a_refusal_is_offered_once() -> None:
+    """
+    The refusal names the option, and so does the record.
+    """
+    (held,) = refs("aws_vpc.this vpc-1")
+    adopted = AdoptedObject(
+        address=held.address,
+        type=held.type,
+        id=held.id,
+        ownership="found",
+        why="a person imported it",
+        run_id="R1",
+        at=datetime(2030, 1, 2, tzinfo=UTC),
+    )
+    resources = entry().resources.model_copy(update={"inventory": (held,)})
+    item = failed(resources=resources, adopted=(adopted,))
+    accepting = ("--accept-adopted", "WHY")
+
+    refused = ended("destroy", is_refused=True, accepting=accepting)
+
+    (command,) = (x.command for x in after_run(refused, [item]) if " destroy " in x.command)
+    assert command.count("--accept-adopted") == 1
 
 
 def test_another_selection_that_accepts_a_refusal_takes_the_place_of_the_first() -> None:

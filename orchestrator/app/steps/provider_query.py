@@ -338,17 +338,17 @@ def _check_absent(session: Session, step: str, before: ObjectsBefore) -> None:
     if not before.exist:
         return
     records = session.services.store.records()
-    problems = [
-        f"{address}: {' and '.join(ids)} exists already, and "
-        + whose(records, parse_address(address).type, ids)
-        for address, ids in before.exist.items()
-    ]
-    address, ids = next(iter(before.exist.items()))
     target = str(session.deployment.target(step))
-    imported = shlex.join(("orchestrator", "import", target, address, ids[0]))
+    problems, hint = [], "give it another name"
+    for address, ids in before.exist.items():
+        owner, is_free = whose(records, parse_address(address).type, ids)
+        problems.append(f"{address}: {' and '.join(ids)} exists already, and {owner}")
+        if is_free and "`" not in hint:
+            imported = shlex.join(("orchestrator", "import", target, address, ids[0]))
+            hint += f"; or take it over: `{imported}`"
     raise Refused(
         "exists_already",
         f"{step}: {'; '.join(problems)}",
-        hint=f"give it another name; or take it over: `{imported}`",
+        hint=hint,
         phase="readback",
     )

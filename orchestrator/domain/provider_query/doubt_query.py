@@ -290,16 +290,17 @@ def objects_before(
     return ObjectsBefore(exist, absent, unknown)
 
 
-def whose(records: Iterable[OperationRecord], kind: str, ids: Collection[str]) -> str:
+def whose(records: Iterable[OperationRecord], kind: str, ids: Collection[str]) -> tuple[str, bool]:
     """
-    Who owns, by the records, the existing objects of this type that a plan would create.
+    Who owns, by the records, the existing objects of this type that a plan would create; and
+    whether that leaves them free to be taken over.
     """
     for record in records:
         target, resources = record.target.target, record.resources
         for ref in resources.inventory:
             if ref.type == kind and ref.id in ids:
-                return f"it is {ref.name} of {target}"
+                return f"it is {ref.name} of {target}", False
         for item in resources.released:
             if item.type == kind and item.id in ids:
-                return f"it was {item.address} of {target}: {item.how} in run {item.run_id}"
-    return "it is not ours"
+                return f"it was {item.address} of {target}: {item.how} in run {item.run_id}", True
+    return "it is not ours", True

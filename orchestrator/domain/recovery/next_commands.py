@@ -378,7 +378,10 @@ def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Next
     if remedy is Remedy.DESTROY:
         if not all(item.context.has_more_to_destroy for item in steps):
             return  # what nobody can destroy yet keeps what it needs
-        options = _once(word for item in steps for word in destroy_options(item.context))
+        given = {*ended.own, *ended.accepting}
+        needed = _once(word for item in steps for word in destroy_options(item.context))
+        pairs = zip(needed[::2], needed[1::2], strict=True)
+        options = tuple(word for pair in pairs if pair[0] not in given for word in pair)
     purpose = "go on with what is left" if ended.verb == "destroy" else "go on from here"
     condition = "if what was refused is meant" if ended.accepting else "once the cause is fixed"
     yield NextCommand(command=ended.again(*options), why=f"{purpose}, {condition}")
