@@ -527,6 +527,21 @@ def test_after_a_failed_move_of_the_state_nothing_is_offered_that_the_blueprint_
     assert action(found, "destroy").reason.code == "misplaced"
 
 
+def test_where_nothing_is_there_a_refused_move_keeps_nothing_from_being_applied(desk: Desk) -> None:
+    """
+    The next apply writes its provider state where the blueprint says.
+    """
+    desk.has("network", status="destroyed", run_id=FIRST)
+    fault = Fault(code="nothing_there", phase="surgery", summary="no provider state to move")
+    moved = ended(status="error").model_copy(update={"error": fault})
+    ran(desk, SECOND, moved, command="move", exit_code=4)
+
+    found = row(desk)
+
+    assert action(found, "redeploy").available
+    assert "backend move" not in str(found.hint)
+
+
 @pytest.mark.parametrize("code", ["vanished", "in_doubt"])
 def test_objects_that_left_the_provider_state_are_looked_for(desk: Desk, code: str) -> None:
     """

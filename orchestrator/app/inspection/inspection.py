@@ -239,8 +239,8 @@ class Inspection:
         """
         if fault is not None and fault.code in MISPLACED:
             return fault.code
-        is_settled = record is not None and record.status is not Status.RUNNING
-        return "backend_changed" if is_settled and self.history.is_unmoved(step) else None
+        is_bound = record is not None and record.status not in (Status.RUNNING, *NOTHING_THERE)
+        return "backend_changed" if is_bound and self.history.is_unmoved(step) else None
 
     @cached_property
     def claim_holder(self) -> tuple[str | None, str | None]:
