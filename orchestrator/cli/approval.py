@@ -1,5 +1,5 @@
 """
-Asking a person at the terminal.
+Asks the user at the terminal.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _ANSWERS = ("yes", "y", "no", "n", "all", None)
 
 class TerminalApprover:
     """
-    Implements the port `Approver`: asks once per plan; "all" answers for the rest too. ``where`` is
-    the blueprint and environment. Nothing is shown beside a question: `HumanView.hold`.
+    Implements the port `Approver`: asks once per plan; "all" approves the remaining ones, too.
+    ``where`` is the blueprint and environment. While it asks, nothing else is shown:
+    `HumanView.hold`.
     """
 
     def __init__(
@@ -48,14 +49,14 @@ class TerminalApprover:
 
     def approve(self, command: str, step: str, plan: PlanReady) -> bool:
         """
-        Return whether the person answered yes. A signal while we ask means no.
+        Return whether the user approves the plan. A signal during the question means no.
         """
         what = planned(plan.actions) if plan.actions else "only outputs change"
         return self._ask(f"{command} {self._where}, {step}: {what}")
 
     def review(self, document: PlanDocument) -> bool:
         """
-        Whether the person approved the plan of a whole run, which is shown first.
+        Show the plan of a whole run and return whether the user approves it.
         """
         from orchestrator.cli.invocation import paper
         from orchestrator.views.plan import plan_text
@@ -71,9 +72,6 @@ class TerminalApprover:
         return self._ask(f"{document.command} {self._where}: {'; '.join(parts)}")
 
     def agree(self, what: str) -> bool:
-        """
-        Whether the person approved ``what``.
-        """
         return self._ask(f"{self._where}, {what}")
 
     def _ask(self, what: str) -> bool:
@@ -90,7 +88,7 @@ class TerminalApprover:
 
     def _answer(self, question: str) -> str | None:
         """
-        A line from the terminal; None if we are asked to stop or nobody is there any more.
+        Return a line from the terminal, None on a stop or end of input.
         """
         click.echo(f"{question} [yes/no/all] ", nl=False)
         while not self._stop.stopping:
@@ -103,7 +101,7 @@ class TerminalApprover:
 
 def _drop_typed_ahead() -> None:
     """
-    Forget what was typed before the question stood there: it answers nothing.
+    Discard what was typed before the question was shown.
     """
     with suppress(termios.error, OSError, ValueError):  # no terminal: nothing is typed ahead
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
@@ -111,23 +109,14 @@ def _drop_typed_ahead() -> None:
 
 class NoApprover:
     """
-    The approver of commands that never ask: the answer is no.
+    The approver of commands that never ask: it answers no.
     """
 
     def approve(self, command: str, step: str, plan: PlanReady) -> bool:
-        """
-        No plan of a step is approved.
-        """
         return False
 
     def review(self, document: PlanDocument) -> bool:
-        """
-        No plan of a run is approved.
-        """
         return False
 
     def agree(self, what: str) -> bool:
-        """
-        Nothing else is approved.
-        """
         return False

@@ -1,5 +1,5 @@
 """
-``orchestrator import`` and ``adopt``: existing objects and provider state under records.
+``orchestrator import`` and ``adopt``: start recording existing objects and provider state.
 """
 
 from __future__ import annotations

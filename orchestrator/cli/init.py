@@ -1,5 +1,5 @@
 """
-``orchestrator init`` and ``demo``: a project to start from.
+``orchestrator init`` and ``demo``: a project to start with.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def init_command(invocation: Invocation) -> int:
 
 class Narration:
     """
-    The demo's voice: chapters, command lines, facts. Implements `orchestrator.demo.Narrator`.
+    The output of the demo: chapters, command lines, facts. Implements `orchestrator.demo.Narrator`.
     """
 
     def __init__(self, *, pause: bool) -> None:
@@ -96,7 +96,7 @@ class Narration:
 
     def chapter(self, title: str) -> None:
         """
-        A numbered headline; with ``pause`` it waits for a key before all but the first.
+        Print a numbered headline; with ``pause`` wait for a key before all but the first.
         """
         self._chapters += 1
         if self._pause and self._chapters > 1:
@@ -105,19 +105,19 @@ class Narration:
 
     def command(self, line: str) -> None:
         """
-        A command line as it would be typed.
+        Print a command line as it would be typed.
         """
         click.secho(f"$ {line}", fg="cyan")
 
     def fact(self, text: str) -> None:
         """
-        A fact that was checked.
+        Print a fact that was checked.
         """
         click.secho(f"[checked] {text}", fg="green")
 
     def say(self, text: str) -> None:
         """
-        Plain text.
+        Print plain text.
         """
         click.echo(text)
 

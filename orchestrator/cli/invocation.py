@@ -26,7 +26,7 @@ MAKES_RUN = "orchestrator.makes_run"
 
 class Invocation(Struct, frozen=True):
     """
-    The options before the command.
+    The global options, those before the command.
     """
 
     directory: Path
@@ -34,7 +34,7 @@ class Invocation(Struct, frozen=True):
 
     def project(self) -> ProjectContext:
         """
-        Return the project that the tool was called in.
+        Return the project in which the tool was called.
         """
         from orchestrator.local_files import keep_private
         from orchestrator.project import project_context
@@ -46,7 +46,8 @@ class Invocation(Struct, frozen=True):
 
     def absolute(self) -> Path:
         """
-        Return the directory that the tool works in. Raises Invalid if the current one is gone.
+        Return the absolute directory of the project. Raises Invalid if the current directory was
+        deleted.
         """
         try:
             return self.directory.absolute()
@@ -58,7 +59,7 @@ class Invocation(Struct, frozen=True):
 
     def view(self, *, json: bool, verbose: bool) -> HumanView | JsonLinesView:
         """
-        Return the view of a running command's events: stdout, for people or as JSON lines.
+        Return a view of a running command's events on stdout, for people or as JSON lines.
         """
         from orchestrator.views.human import HumanView
         from orchestrator.views.jsonl import JsonLinesView
@@ -69,7 +70,7 @@ class Invocation(Struct, frozen=True):
 
     def quiet_sink(self) -> Sink:
         """
-        For reading commands: their result is a document, only notes are shown beside it.
+        Return a sink for reading commands, which shows only notes: their result is a document.
         """
         from orchestrator.views.human import NotesView
 
@@ -77,7 +78,7 @@ class Invocation(Struct, frozen=True):
 
     def logged(self, shown: Sink) -> Sink:
         """
-        Return the sink, with its events in the log of the tool where one is wanted.
+        Return the sink, which also writes events to the log if one is enabled.
         """
         if self.log_level == "off":
             return shown
@@ -88,8 +89,8 @@ class Invocation(Struct, frozen=True):
 
 def paper(stream: TextIO, *, verbose: bool = False) -> Paper:
     """
-    Width, colours and characters for a stream. ``NO_COLOR`` and a stream that is no terminal mean
-    no colours.
+    Return width, colours and characters for a stream. No colours with ``NO_COLOR``, or if the
+    stream is no terminal.
     """
     from datetime import UTC, datetime
 
@@ -107,7 +108,7 @@ def paper(stream: TextIO, *, verbose: bool = False) -> Paper:
 
 def _called_in() -> str:
     """
-    Return the directory of ``-C`` as the current command has it; "" where it has none.
+    Return the ``-C`` directory of the current command, "" if it has none.
     """
     context = click.get_current_context(silent=True)
     directory = context.find_root().params.get("directory") if context is not None else None
@@ -122,7 +123,8 @@ def _called_in() -> str:
 
 def is_interactive() -> bool:
     """
-    Return whether a person can be asked: both ends are a terminal and it is no automation.
+    Return whether a person can be asked: stdin and stdout are a terminal, and no automation is
+    detected.
     """
     if os.environ.get("CI") or os.environ.get("TF_IN_AUTOMATION"):
         return False

@@ -1,5 +1,6 @@
 """
-The command line: one group, its commands loaded when they are called, and the only except-ladder.
+The command line: one group whose commands are imported when they are called, and the only place
+that catches all errors.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ COMMANDS = {
 
 def command_named(name: str) -> click.Command:
     """
-    Return the Click command of this name; its module is imported now.
+    Import a command and return it.
     """
     module = importlib.import_module(f"orchestrator.cli.{COMMANDS[name]}")
     command: click.Command = getattr(module, f"{name}_command")
@@ -91,7 +92,7 @@ def command_named(name: str) -> click.Command:
 
 class Commands(click.Group):
     """
-    A group that imports a command only when it is called: start-up stays short.
+    A group that imports a command only when it is called, to keep start-up short.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -157,14 +158,14 @@ def cli(ctx: click.Context, directory: Path, log_level: str) -> None:
 @click.pass_context
 def _ended(ctx: click.Context, /, code: int | None, **_: object) -> tuple[int, bool]:
     """
-    Yield the exit code of the command, and whether what it did is recorded as a run.
+    Return the exit code of the command, and whether a run record holds its result.
     """
     return code or 0, MAKES_RUN in ctx.meta
 
 
 def _warn_of_misspelt(variable: str) -> None:
     """
-    Warn of an environment variable that is not read and whose name is close to one that is.
+    Warn about an environment variable that is not read but has a name close to one that is.
     """
     from orchestrator.domain.text import did_you_mean
 
@@ -176,7 +177,7 @@ def _warn_of_misspelt(variable: str) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """
-    Run the command line. Returns the exit code. Bugs are re-raised with their traceback.
+    Run the command line and return the exit code. Bugs are raised with their traceback.
     """
     open_missing()
     words = list(arguments if arguments is not None else sys.argv[1:])
@@ -213,8 +214,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _check_text(words: Sequence[str]) -> None:
     """
-    Raise Invalid if an argument or an option from the environment is not UTF-8 text: records and
-    JSON hold nothing else.
+    Raise Invalid if an argument, or an option from the environment, is not valid UTF-8: records and
+    JSON can hold nothing else.
     """
     options = ((f"the variable {n}", v) for n, v in os.environ.items() if n.startswith(_OPTIONS))
     arguments = ((f"the argument {shown_text(word)!r}", word) for word in words)
@@ -226,8 +227,8 @@ def _check_text(words: Sequence[str]) -> None:
 
 def _report_lost_output(lost: OSError, *, recorded: bool) -> int:
     """
-    Report that the result could not be written, and return the exit code. It is 0 if the reader has
-    left with what it wanted, as `| head` does, and where the result is ``recorded``.
+    Report that the result could not be written, and return the exit code. It is 0 if the reader
+    closed the pipe, as `| head` does, or if the result is ``recorded``.
     """
     if isinstance(lost, BrokenPipeError):
         return 0
@@ -244,7 +245,7 @@ def _show(
     exc: OrchestratorError, explain: Callable[[], None], words: Sequence[str], *, json: bool
 ) -> None:
     """
-    Tell a person on stderr and, with ``json``, a program on stdout, whoever of them still listens.
+    Show the error on stderr and, with ``json``, as a document on stdout.
     """
     explain()
     if json:
@@ -261,7 +262,7 @@ def _explain(exc: OrchestratorError, words: Sequence[str] = ()) -> None:
 
 def _paper(words: Sequence[str]) -> Paper:
     """
-    Return the paper for stderr, as the arguments of the program have it.
+    Return the paper for stderr by the program's arguments.
     """
     from orchestrator.cli.invocation import paper
 

@@ -1,5 +1,5 @@
 """
-The options that commands share, and what they add up to.
+The options that commands share, and the values they make.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _stack(*decorators: Callable[[Function], Function]) -> Callable[[Function], 
 
 class _NonEmptyText(click.ParamType[str]):
     """
-    A text that a person must give, such as a reason; it cannot be empty.
+    A required text, such as a reason; it cannot be empty.
     """
 
     name = "text"
@@ -46,7 +46,7 @@ NON_EMPTY = _NonEmptyText()
 
 def because(name: str, text: str, *, to: str | None = None) -> Callable[[Function], Function]:
     """
-    Return an option that takes the reason for what it allows; ``to`` is its parameter.
+    Return an option that allows something and takes the reason for it; ``to`` is its parameter.
     """
     names = (name,) if to is None else (name, to)
     return click.option(
@@ -147,7 +147,7 @@ at = click.option(
 
 class _Seconds(click.ParamType[float]):
     """
-    A duration such as 30s or 1h30m, as settings have it, in seconds.
+    A duration such as 30s or 1h30m, as in settings, in seconds.
     """
 
     name = "duration"
@@ -240,7 +240,7 @@ _ENGINE_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h))+|0
 
 class _EngineDuration(click.ParamType[str]):
     """
-    A duration as the engine takes it.
+    A duration in the engine's notation.
     """
 
     name = "duration"
@@ -273,7 +273,7 @@ engine_passthrough = _stack(
 
 def on_failure(otherwise: str) -> Callable[[Function], Function]:
     """
-    What to do after a failure: ``otherwise`` says where to go on.
+    Return the option for what to do after a failure; ``otherwise`` says what continues.
     """
     return click.option(
         "--on-failure",
@@ -366,7 +366,7 @@ def affected(
     affected_by: tuple[Path, ...],
 ) -> Mapping[str, tuple[str, ...]] | None:
     """
-    Return the steps that are touched, with the reasons; None if no change was named.
+    Return the steps that a change affects, with the reasons; None if no change was named.
     """
     from orchestrator.errors import Usage
     from orchestrator.loading.affected_steps import affected_steps, changes_of, changes_since

@@ -155,7 +155,7 @@ def plan_command(
 
 def _input_options(call: RunCall, deployment: Deployment) -> list[str]:
     """
-    Return the options that gave inputs on this command line, without secret values.
+    Return the options that set inputs on this command line, without secret values.
     """
     variables = [text for text in call.selection.variables if not _is_secret(text, deployment)]
     files = [str(file) for file in call.selection.input_files]

@@ -19,7 +19,7 @@ def _parse_import_specs(
     _context: click.Context, _parameter: click.Parameter, texts: tuple[str, ...]
 ) -> tuple[ImportSpec, ...]:
     """
-    Parse each text as ADDRESS=ID; a usage error for one that is none.
+    Parse each text as ADDRESS=ID, or report a usage error.
     """
     if not texts:
         return ()

@@ -1,7 +1,7 @@
 """
-Reports beside what is printed: files that were asked for, and what CI runners read.
+Reports beside the printed result: requested files, and what CI runners read.
 
-A report that cannot be written is said and fails nothing: the verdict is the exit code.
+A report that cannot be written causes a warning only: the exit code is the verdict.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ GITLAB_REPORT = "gl-terraform-report.json"
 
 def report_options(function: Function) -> Function:
     """
-    Return the options that name files for reports.
+    Add the options that name report files.
     """
     kind = click.Path(path_type=Path, dir_okay=False)
     for name, text in (
@@ -51,7 +51,7 @@ def report_options(function: Function) -> Function:
 class Reports(Struct, frozen=True):
     """
     The reports on a plan or a gate: ``files`` by format; ``blueprint`` is its file, relative to the
-    project in ``root``.
+    project directory ``root``.
     """
 
     files: Mapping[str, Path]
@@ -64,7 +64,7 @@ class Reports(Struct, frozen=True):
         cls, values: Mapping[str, Path | None], project: ProjectContext, blueprint: str
     ) -> Reports:
         """
-        Return the reports that the options ask for.
+        Return the reports that the options request.
         """
         files = {
             name: project.directory / path for name, path in values.items() if path is not None
@@ -75,7 +75,7 @@ class Reports(Struct, frozen=True):
         self, plan: PlanDocument | None, paper: Paper, *, gate: GateDocument | None = None
     ) -> None:
         """
-        Write all of them, on what there is: a plan, or a gate with or without one.
+        Write all reports, for a plan, a gate, or both.
         """
         if not self.files and not any(map(self.environ.get, ("GITHUB_ACTIONS", "GITLAB_CI"))):
             return
@@ -136,8 +136,7 @@ class Reports(Struct, frozen=True):
 
 def repository_prefix(root: Path, environ: Mapping[str, str]) -> str:
     """
-    Return the path of the project within the repository of a CI job; reports put it before their
-    files.
+    Return the project's path in the repository of a CI job, to be put before file names in reports.
     """
     workspace = environ.get("GITHUB_WORKSPACE") or environ.get("CI_PROJECT_DIR")
     if not workspace:
@@ -148,7 +147,7 @@ def repository_prefix(root: Path, environ: Mapping[str, str]) -> str:
 
 def annotate_problems(problems: Iterable[Problem], root: Path, environ: Mapping[str, str]) -> None:
     """
-    Under GitHub Actions, annotate what is wrong with files of the project in ``root``.
+    Under GitHub Actions, annotate the problems of files in the project directory ``root``.
     """
     if not environ.get("GITHUB_ACTIONS"):
         return
@@ -164,7 +163,7 @@ def annotate_problems(problems: Iterable[Problem], root: Path, environ: Mapping[
 
 def _annotate(findings: Iterable[Finding], prefix: str) -> None:
     """
-    Write the findings as GitHub workflow commands to stderr: stdout is the result.
+    Write the findings as GitHub workflow commands to stderr: stdout holds the result.
     """
     stderr = sys.stderr
     raw = stderr.raw if isinstance(stderr, WatchedStream) else stderr

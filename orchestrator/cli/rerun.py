@@ -1,5 +1,5 @@
 """
-``orchestrator retry``, ``redeploy`` and ``rollback``: applies of what a run had, or after one.
+``orchestrator retry``, ``redeploy`` and ``rollback``: applies that repeat or follow a run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def earlier_deployment(
     call: RunCall, run_id: str | None, steps: Sequence[str]
 ) -> tuple[PriorRun, Deployment, str]:
     """
-    Return an earlier run, what it meant to do, and a warning about how that was read.
+    Return an earlier run, its deployment, and a warning about how that was loaded.
     """
     from orchestrator import composition
     from orchestrator.loading.reruns import find_prior_run, repeated_deployment, summary_if_readable
@@ -76,8 +76,8 @@ def earlier_deployment(
 
 def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
     """
-    Apply the modules of another run, of this environment or of another one, whose operation store
-    may be another; the exit code.
+    Apply the modules of a run of this or another environment, whose operation store may be another,
+    and return the exit code.
     """
     from orchestrator import composition
     from orchestrator.app.commands.rerun import promote

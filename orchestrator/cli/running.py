@@ -1,5 +1,5 @@
 """
-What the commands that make a run have in common.
+Shared code of the commands that make a run.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ Value = TypeVar("Value", bound=Struct)
 
 class RunCall(Struct, frozen=True, kw_only=True):
     """
-    One call of a command that makes a run: in which project, about which blueprint, with which
-    options, by which engine, shown how.
+    One call of a command that makes a run: project, blueprint, options, engine and output.
     """
 
     invocation: Invocation
@@ -54,8 +53,8 @@ class RunCall(Struct, frozen=True, kw_only=True):
 
 def run_command(function: Callable[Concatenate[RunCall, ...], int]) -> Callable[..., int]:
     """
-    Make a callback for Click of a function: it gets the options that commands share as a `RunCall`,
-    and those of its own by their names.
+    Make a Click callback of a function that takes the shared options as a `RunCall` and its own
+    options by name.
     """
 
     @functools.wraps(function)
@@ -74,7 +73,7 @@ def run_command(function: Callable[Concatenate[RunCall, ...], int]) -> Callable[
 
 def _take_call(invocation: Invocation, values: dict[str, Any]) -> RunCall:
     """
-    Return the shared options, taken out of the values that Click parsed.
+    Remove the shared options from the values that Click parsed, and return them.
     """
     from orchestrator.app.run.request import RunOptions
     from orchestrator.app.schedule import OnFailure
@@ -117,9 +116,8 @@ def _take(kind: type[Value], values: dict[str, Any]) -> Value:
 
 def _target_options(project: ProjectContext, text: str) -> dict[str, Any]:
     """
-    Translate a target into the options for blueprint, environment and step; raises Usage if it is
-    none. A blueprint that is not under ``blueprints/`` is looked for where its record says that it
-    was.
+    Return the options for the blueprint, environment and step of a target. Raises Usage if ``text``
+    is no target. A blueprint that is not under ``blueprints/`` is found by the path in its record.
     """
     from orchestrator import composition
     from orchestrator.domain.target import Target
@@ -150,9 +148,9 @@ def reading_services(
     records: bool = False,
 ) -> Iterator[Services]:
     """
-    What a command works with that runs an engine and makes no run: it asks nobody, and shows notes
-    only. ``current_modules`` tells that the modules are those of the project, not of a record,
-    ``records`` that something of it is kept.
+    Yield the services of a command that runs an engine but makes no run: it never asks, and shows
+    only notes. ``current_modules`` is true if the modules are those of the project, not recorded
+    ones, ``records`` if the command writes records.
     """
     from orchestrator import composition
     from orchestrator.cli.approval import NoApprover
@@ -176,7 +174,7 @@ def reading_services(
 
 def _end_startup() -> None:
     """
-    Have garbage collected from here on, and not looked for in what start-up has made.
+    Enable garbage collection, excluding the objects that start-up has created.
     """
     gc.freeze()
     gc.enable()
@@ -186,8 +184,8 @@ def recorded_summary(
     project: ProjectContext, blueprint: str, environment: str | None
 ) -> BlueprintSummary:
     """
-    Return the blueprint in an environment as reading commands need it, also where only records are
-    left.
+    Return the blueprint in an environment for commands that only read records; it need not exist
+    any more.
     """
     from orchestrator.loading.summary import load_summary
     from orchestrator.project import BlueprintSelection
@@ -208,8 +206,8 @@ def recorded_summary(
 
 def load(call: RunCall, need: InputPolicy, *, whole: bool = False) -> Deployment:
     """
-    Return the blueprint, or with ``--orphaned`` the steps that left it, ``whole`` or as far as a
-    destroy needs them.
+    Return the blueprint, or with ``--orphaned`` its orphans, ``whole`` or only what a destroy
+    needs.
     """
     from orchestrator import composition
     from orchestrator.loading.deployment import load_deployment
@@ -226,10 +224,10 @@ def load_and_run(
     call: RunCall, request: Request, use_case: UseCase[Request], *, need: InputPolicy
 ) -> int:
     """
-    Load the blueprint and carry out the request; the exit code.
+    Load the blueprint, run the request and return the exit code.
 
-    Only a command that needs all inputs works with modules as they are now; then the engine must be
-    one that they accept.
+    Only a command that requires all inputs uses the current modules; then they must accept the
+    engine.
     """
     from orchestrator.loading.inputs import InputPolicy
 
@@ -249,7 +247,8 @@ def run_use_case(
     warning: str = "",
 ) -> int:
     """
-    Carry out the request on what was loaded; the exit code. ``warning`` is about how it was loaded.
+    Run the request on a loaded deployment and return the exit code. ``warning`` is about how it was
+    loaded.
     """
     from orchestrator import composition
     from orchestrator.cli.approval import TerminalApprover
@@ -311,8 +310,8 @@ class StopSignals:
     """
     Implements `orchestrator.ports.system.StopToken`.
 
-    CI systems send SIGINT and then SIGTERM: the second signal of the other kind only counts as a
-    note. A person who means it presses Ctrl-C three times.
+    CI systems send SIGINT and then SIGTERM: a second signal of the other kind is only noted. A
+    person who wants to kill the engine presses Ctrl-C three times.
     """
 
     def __init__(self) -> None:
@@ -321,28 +320,19 @@ class StopSignals:
 
     @property
     def stopping(self) -> bool:
-        """
-        Whether a signal came.
-        """
         return self._first != 0
 
     @property
     def killing(self) -> bool:
-        """
-        Whether Ctrl-C came three times.
-        """
         return self._interrupts >= 3
 
     @property
     def exit_code(self) -> int:
-        """
-        130 or 143 by the first signal, 0 before.
-        """
         return 128 + self._first if self._first else 0
 
     def note(self, number: int, _: FrameType | None) -> None:
         """
-        The signal handler: nothing but counting, because it may interrupt anything.
+        Handle a signal: only count it, because the handler may interrupt anything.
         """
         self._first = self._first or number
         if number == signal.SIGINT:
@@ -351,9 +341,9 @@ class StopSignals:
     @contextmanager
     def installed(self) -> Iterator[StopSignals]:
         """
-        Handle the signals while the body runs. SIGHUP is ignored: a closed terminal is no reason to
-        stop a mutation. After one signal has stopped us the others are ignored to the end of the
-        process, whose exit code says how it ended.
+        Handle signals while the body runs. SIGHUP is ignored: a closed terminal is no reason to
+        stop a mutation. After a signal has stopped the run, signals are ignored until the process
+        ends, so that its exit code tells how.
         """
         before = {
             number: signal.signal(number, self.note) for number in (signal.SIGINT, signal.SIGTERM)
@@ -372,8 +362,8 @@ class StopSignals:
 
 def with_approval(call: RunCall, file: Path | None, approve_only: tuple[str, ...]) -> RunCall:
     """
-    Return the call with what was approved in a file, which says what it is about. Raises Usage if
-    options contradict that; raises Invalid if the file is no approval.
+    Return the call with the approval in a file, which names blueprint and environment. Raises Usage
+    if options contradict it, Invalid if the file is no approval.
     """
     from orchestrator.errors import Usage
 
@@ -398,7 +388,7 @@ def with_approval(call: RunCall, file: Path | None, approve_only: tuple[str, ...
 
 def write_approval(path: Path, approval: Approval) -> None:
     """
-    Write an approval. Raises Usage if that is not possible.
+    Write an approval. Raises Usage if that fails.
     """
     from orchestrator.errors import Usage
     from orchestrator.local_files import write_file

@@ -25,7 +25,7 @@ def _open_all(
     project: ProjectContext, locations: Sequence[StoreLocation]
 ) -> Iterator[list[ReadContext]]:
     """
-    Open the read context of each of these stores.
+    Open a read context for each of these stores.
     """
     from orchestrator import composition
 

@@ -121,7 +121,7 @@ def _verify(
     invocation: Invocation, selection: BlueprintSelection, document: StatusDocument
 ) -> None:
     """
-    Look at the provider states behind a document; raises Refused if they speak against it.
+    Check the provider states of a status document. Raises Refused if they contradict it.
     """
     from orchestrator.app.run.orphans import verify_gone
     from orchestrator.loading.deployment import load_deployment

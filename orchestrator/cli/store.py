@@ -1,5 +1,5 @@
 """
-``orchestrator store`` and ``backend``: where records and provider states lie.
+``orchestrator store`` and ``backend``: where records and provider states are kept.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def _open(
 
 def _only_store(project: ProjectContext) -> StoreLocation:
     """
-    Return the one store that the project's blueprints lead to, the file on this machine only where
-    there is one. Raises Usage if there are several.
+    Return the single store of the project's blueprints; the default file only if it exists. Raises
+    Usage if there are several.
     """
     from orchestrator.errors import Usage
     from orchestrator.loading.summary import store_locations

@@ -1,5 +1,5 @@
 """
-The standard streams: closed ones are opened on nothing, and what cannot be written is noticed.
+The standard streams: closed ones are opened on the null device, and write errors are remembered.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _RUNNERS = ("GITHUB_ACTIONS", "GITEA_ACTIONS", "FORGEJO_ACTIONS", "TF_BUILD")
 
 class WatchedStream:
     """
-    A text stream that remembers the error by which its output was lost, and drops what comes after
-    it: who listens decides nothing that a command does. Under a CI runner what is written holds no
-    ``commands`` for it.
+    A text stream that remembers a write error and drops all later output: a reader that leaves must
+    not change what a command does. Under a CI runner, ``commands`` for it are removed from the
+    output.
     """
 
     buffer = None  # so that Click writes nothing past us where the encoding is ASCII
@@ -60,8 +60,8 @@ class WatchedStream:
 
 def open_missing() -> None:
     """
-    Open the null device for each standard stream that is closed. Else the next file that is opened
-    would get its number, and what is meant for a terminal would be written into it.
+    Open the null device for each standard stream that is closed. Otherwise the next opened file
+    would get its number, and output would be written into that file.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -75,8 +75,8 @@ def open_missing() -> None:
 @contextmanager
 def watched_streams(*, json: bool) -> Iterator[WatchedStream]:
     """
-    Watch stdout and stderr while the body runs; gives stdout. ``json`` is never changed: no line of
-    it begins as a command does.
+    Watch stdout and stderr while the body runs; yield stdout. ``json`` output is never changed:
+    none of its lines looks like a runner's command.
     """
     before = sys.stdout, sys.stderr
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.encoding.lower() != "utf-8":
@@ -94,7 +94,7 @@ def watched_streams(*, json: bool) -> Iterator[WatchedStream]:
 
 def silence(stream: TextIO) -> None:
     """
-    Let nothing more be written: Python's own flush at exit must not fail.
+    Redirect a stream to the null device, so that Python's flush at exit cannot fail.
     """
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -130,7 +130,7 @@ _MARKS: Mapping[str, _Marks] = {
 
 def folds() -> bool:
     """
-    Return whether somebody reads the groups of a log.
+    Return whether a CI runner shows log groups.
     """
     return _marks() is not None
 
@@ -138,7 +138,7 @@ def folds() -> bool:
 @contextmanager
 def log_group(title: str, number: int) -> Iterator[None]:
     """
-    What the body writes to stdout as a group of its own, where somebody reads groups.
+    Write the body's output to stdout as a log group, if the CI runner shows groups.
     """
     begin_group(title, number)
     try:
@@ -158,7 +158,7 @@ def begin_group(title: str, number: int = 0) -> None:
 
 def end_group(number: int = 0) -> None:
     """
-    End it.
+    End the group.
     """
     marks = _marks()
     if marks is not None:
@@ -167,17 +167,14 @@ def end_group(number: int = 0) -> None:
 
 class GroupedView:
     """
-    A view of a run under a runner: what the steps say on the way is a group, what the run came to
-    stands below it.
+    A view for CI runners: the progress of the steps is a log group, the summary of the run stands
+    below it.
     """
 
     def __init__(self, view: Sink) -> None:
         self._view = view
 
     def emit(self, event: Event) -> None:
-        """
-        Show the event.
-        """
         from orchestrator.domain.events.events import RunFinished, RunStarted
 
         if isinstance(event, RunFinished):
@@ -193,7 +190,7 @@ def _marks() -> _Marks | None:
 
 def _write(line: str) -> None:
     """
-    Past the stream that keeps others from writing such lines.
+    Write to the underlying stream, because the watched one removes such lines.
     """
     stdout = sys.stdout
     stdout.flush()

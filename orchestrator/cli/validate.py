@@ -1,5 +1,5 @@
 """
-``orchestrator validate``, ``graph`` and ``schema``: what is described, without a record.
+``orchestrator validate``, ``graph`` and ``schema``: work on the blueprint, without records.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from orchestrator.views.page import Page, Paper, callable_from
 
 def error_text(error: OrchestratorError, paper: Paper) -> str:
     """
-    ``error: ...``, each problem with its place, and ``next: ...`` where there is a hint.
+    Return ``error: ...``, each problem with its place, and ``next: ...`` if there is a hint.
     """
     page = Page(paper)
     if isinstance(error, Invalid):
@@ -33,7 +33,7 @@ def error_text(error: OrchestratorError, paper: Paper) -> str:
 def error_document(error: OrchestratorError, paper: Paper) -> ErrorDocument:
     """
     Return the error as a document; ``reason`` is that of a refusal, or the phase of an engine
-    failure. Commands in its hint are as ``paper`` has them.
+    failure. Commands in its hint are written for ``paper``.
     """
     match error:
         case Refused():
@@ -54,7 +54,7 @@ def error_document(error: OrchestratorError, paper: Paper) -> ErrorDocument:
 
 def problem_documents(problems: Iterable[Problem]) -> tuple[ProblemDocument, ...]:
     """
-    Problems as parts of a document, in the same order.
+    Return the problems as parts of a document, in the same order.
     """
     return tuple(
         ProblemDocument(

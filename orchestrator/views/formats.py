@@ -1,5 +1,5 @@
 """
-The words all views share: actions, times, durations, counts, exit codes.
+Texts that all views share: actions, times, durations, counts, exit codes.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def ago(at: datetime, now: datetime) -> str:
 
 def moment(at: datetime, now: datetime) -> str:
     """
-    Relative and absolute: "3 min ago (2026-07-15 08:10:03 UTC)".
+    Return a relative and absolute time: "3 min ago (2026-07-15 08:10:03 UTC)".
     """
     return f"{ago(at, now)} ({utc(at)})"
 
@@ -139,7 +139,7 @@ def duration(seconds: float) -> str:
 
 def retained_text(retained: Retention) -> str:
     """
-    Why something is kept, who answers for it, and when it is looked at again.
+    Return why something is retained, its owner, and its date of review.
     """
     return f"{retained.reason} ({retained.owner}, review by {retained.review_by})"
 
@@ -161,14 +161,14 @@ def planned(actions: Iterable[PlannedAction]) -> str:
 
 def selection_text(selected: Sequence[str]) -> str:
     """
-    Return the text before a blueprint's name where only some of its steps are meant: "a, b of ".
+    Return the text before a blueprint's name if only some steps are selected: "a, b of ".
     """
     return f"{', '.join(selected)} of " if selected else ""
 
 
 def unread_store_text(store: UnreadStore) -> str:
     """
-    Which operation store could not be read, and why.
+    Return which operation store could not be read, and why.
     """
     where = "" if store.message.startswith(store.url) else f"{store.url}: "
     return f"{where}{store.message}"

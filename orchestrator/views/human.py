@@ -1,8 +1,8 @@
 """
-The progress and the end of a run for a person, as plain lines.
+Progress and summary of a run for people, as plain lines.
 
-Each line of a step carries its name in front, so that parallel steps can be told apart; nothing
-moves the cursor, so that a log holds the same as a terminal.
+Each line of a step begins with its name, so that parallel steps can be told apart. Nothing moves
+the cursor, so that a log is the same as the terminal.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class HumanView:
     """
     A sink that writes a run as lines of text.
 
-    ``paper`` holds width, colour and verbosity; its time is that of the events. Where the stream
-    breaks the view goes quiet: a mutation must not die of its display.
+    ``paper`` holds width, colour and verbosity; its time is that of the events. If the stream
+    breaks, the view stops writing: a mutation must not fail because of its display.
     """
 
     def __init__(self, stream: TextIO, paper: Paper) -> None:
@@ -78,7 +78,7 @@ class HumanView:
 
     def emit(self, event: Event) -> None:
         """
-        Write what the event says; never raises.
+        Write the event; never raises.
         """
         with self._lock:
             if self._broken:
@@ -93,7 +93,7 @@ class HumanView:
     @contextmanager
     def hold(self) -> Iterator[None]:
         """
-        Show nothing while the body runs, and what came meanwhile after it: a question stands alone.
+        Delay all output until the body ends, so that a question stands alone.
         """
         with self._lock:
             self._pending = []
@@ -268,8 +268,8 @@ def _encodable(text: str, stream: TextIO) -> str:
 
 class NotesView:
     """
-    A sink for reading commands, whose result is a document: only notes and retries are shown, and
-    to a person who waits at a terminal what is going on.
+    A sink for reading commands, whose result is a document: it shows notes and retries, and at a
+    terminal also progress.
     """
 
     def __init__(self, stream: TextIO, paper: Paper) -> None:
@@ -278,7 +278,7 @@ class NotesView:
 
     def emit(self, event: Event) -> None:
         """
-        Write the event if it is one that the document does not tell.
+        Write the event if the document does not contain it.
         """
         if isinstance(event, self._shown):
             self._view.emit(event)

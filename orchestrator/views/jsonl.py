@@ -20,8 +20,8 @@ class JsonLinesView:
     """
     A sink that writes each event as one line of JSON; the last line of a run is ``run_finished``.
 
-    Where the stream breaks it goes quiet: a mutation must not die of its display. ``called_in`` is
-    the directory that commands in hints must be called in by ``-C``.
+    If the stream breaks, it stops writing: a mutation must not fail because of its display.
+    ``called_in`` is the ``-C`` directory for commands in hints.
     """
 
     def __init__(self, stream: TextIO, *, called_in: str = "") -> None:
@@ -32,7 +32,7 @@ class JsonLinesView:
 
     def emit(self, event: Event) -> None:
         """
-        Write the event; never raises for a stream that is closed, full or gone.
+        Write the event; never raises if the stream is closed or full.
         """
         # ASCII, so that no encoding of the stream and no line separator of Unicode can break it.
         document = event.model_dump(mode="json", by_alias=True)
@@ -51,7 +51,7 @@ class JsonLinesView:
 
 def _with_hints_from(called_in: str, value: Json) -> Any:
     """
-    Return the same document, the commands in its hints callable from another directory.
+    Return the document with ``-C`` in the commands of its hints.
     """
     match value:
         case dict():
@@ -72,10 +72,10 @@ def _with_hints_from(called_in: str, value: Json) -> Any:
 
 class LoggedSink:
     """
-    A sink that logs every event to a stream as JSON and hands it on.
+    A sink that logs every event to a stream as JSON and passes it on.
 
-    At ``debug`` everything, at ``info`` no lines of engines and provisioners. Events are masked
-    before they get here.
+    ``debug`` logs everything, ``info`` leaves out the output of engines and provisioners. Events
+    are already masked.
     """
 
     def __init__(self, shown: Sink, stream: TextIO, *, level: str) -> None:
@@ -95,7 +95,7 @@ class LoggedSink:
 
     def emit(self, event: Event) -> None:
         """
-        Log the event, then hand it on.
+        Log the event and pass it on.
         """
         fields = event.model_dump(mode="json", exclude={"type"}, exclude_defaults=True)
         write = self._log.debug if event.type in ("line", "object") else self._log.info

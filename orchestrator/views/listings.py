@@ -1,5 +1,5 @@
 """
-Documents that are lists: engines, outputs, graphs, what a store holds.
+Listings: engines, outputs, graphs, the content of a store.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from orchestrator.views.page import Page, Paper, Part
 
 def check_text(document: StoreCheckDocument, paper: Paper) -> str:
     """
-    Return each thing that a store must do: whether it does, how long it takes, or why not; a reason
-    that is the one before is not repeated.
+    List the requirements on a store: whether it meets each, how long that takes, or why not. A
+    reason equal to the one before is not repeated.
     """
     page = Page(paper)
     verdict = "fit for its work" if document.ok else "not usable"
@@ -47,7 +47,7 @@ def check_text(document: StoreCheckDocument, paper: Paper) -> str:
 
 def prune_text(document: StorePruneDocument, paper: Paper) -> str:
     """
-    List the runs that can go, or are gone, with the size of their files.
+    List the runs that can be removed, or were, with the size of their files.
     """
     page = Page(paper)
     did = "removed" if document.removed else "can be removed"
@@ -72,7 +72,7 @@ def prune_text(document: StorePruneDocument, paper: Paper) -> str:
 
 def copy_text(document: StoreCopyDocument, paper: Paper) -> str:
     """
-    Count what the other store holds now.
+    Count what the destination store holds now.
     """
     page = Page(paper)
     page.line(
@@ -88,7 +88,7 @@ def copy_text(document: StoreCopyDocument, paper: Paper) -> str:
 
 def engine_text(document: EngineDocument, paper: Paper) -> str:
     """
-    Kind, version, how it is started, and why it was chosen.
+    Describe an engine: kind, version, argv, and why it was chosen.
     """
     page = Page(paper)
     page.line((f"{document.kind} {document.version}", "bold"))
@@ -107,7 +107,7 @@ def engine_text(document: EngineDocument, paper: Paper) -> str:
 
 def outputs_text(document: OutputsDocument, paper: Paper) -> str:
     """
-    Return a line for each output, whole: ``step.name = value``.
+    Return a line for each output, not truncated: ``step.name = value``.
     """
     page = Page(paper)
     for step in document.steps:
@@ -127,7 +127,7 @@ def outputs_text(document: OutputsDocument, paper: Paper) -> str:
 
 def graph_text(document: GraphDocument, paper: Paper) -> str:
     """
-    Return one row per step in the order of an apply; steps of one wave may run at once.
+    Return one row per step in the order of an apply; steps of one wave can run concurrently.
     """
     page = Page(paper)
     page.line((f"{document.blueprint}/{document.environment}", "bold"))
@@ -148,7 +148,8 @@ def graph_text(document: GraphDocument, paper: Paper) -> str:
 
 def graph_dot(document: GraphDocument) -> str:
     """
-    Return a Graphviz digraph: an arrow leads from a step to what needs it, dashed to what it owns.
+    Return a Graphviz digraph with an arrow from each step to its dependents, dashed to the steps
+    that it owns.
     """
     lines = [
         f"digraph {_quoted(f'{document.blueprint}/{document.environment}')} {{",
@@ -181,7 +182,7 @@ def graph_mermaid(document: GraphDocument) -> str:
 
 def graph_matrix(document: GraphDocument) -> str:
     """
-    Return the steps as the matrix of jobs, in a line: what runners take from an output.
+    Return the steps as a job matrix on one line, as CI runners take it from an output.
     """
     entries = [
         {

@@ -1,5 +1,5 @@
 """
-What became of the steps of a run: the part that the end of a run and ``runs show`` share.
+The results of a run's steps, as the end of a run and ``runs show`` print them.
 
 A step that did not run is pending or skipped; it is never called failed.
 """
@@ -108,7 +108,7 @@ METHODS = {
 
 def absence_text(absence: Absence) -> str:
     """
-    Describe how absence was established; with a person's words, and the run that recorded them.
+    Describe how absence was confirmed; for a person's word, what they said and in which run.
     """
     reasons = {
         f"{item.why or 'no reason given'}, run {item.run_id}" if item.run_id else item.why or ""
@@ -135,7 +135,7 @@ def fault_text(fault: Fault) -> str:
 
 def attempt_text(attempt: Attempt) -> str:
     """
-    Return an attempt that failed: "apply failed and changed nothing: quota".
+    Describe a failed attempt: "apply failed and changed nothing: quota".
     """
     how = "failed" if attempt.mutated else "failed and changed nothing"
     return f"{attempt.command} {how}: {attempt.error.summary if attempt.error else 'unknown'}"
@@ -144,7 +144,7 @@ def attempt_text(attempt: Attempt) -> str:
 def counts_text(step: StepRun) -> str:
     """
     Count what a step did: "2 created, 1 in doubt, 1 not attempted"; empty for nothing. An object in
-    doubt counts as that only.
+    doubt is counted only as such.
     """
     uncertain = {item.address for item in step.in_doubt}
     numbers = (
@@ -163,7 +163,7 @@ def counts_text(step: StepRun) -> str:
 
 def released_texts(released: Iterable[ReleasedObject]) -> list[str]:
     """
-    Return the objects that were released, by how: "1 forgotten: a.b (id-1) lives on".
+    List the released objects by how: "1 forgotten: a.b (id-1) lives on".
     """
     items = list(released)
     endings = {
@@ -185,7 +185,7 @@ def released_texts(released: Iterable[ReleasedObject]) -> list[str]:
 
 def outcome_text(step: StepRun) -> str:
     """
-    Return a step's outcome in one line, without its status.
+    Describe a step's outcome in one line, without its status.
     """
     tried = f"{step.attempts} attempts" if step.attempts > 1 else None
     changes = ", ".join(filter(None, (counts_text(step), tried)))
@@ -216,7 +216,7 @@ def outcome_text(step: StepRun) -> str:
 
 def pending_text(blocked_by: Sequence[str], reason: str | None = None) -> str:
     """
-    Return the line of a step that did not run, and why.
+    Describe in one line why a step did not run.
     """
     return _join("not run", f"waits for {', '.join(blocked_by)}" if blocked_by else "", reason)
 
@@ -228,8 +228,8 @@ def steps_table(
     recorded: Mapping[str, StepStatus] | None = None,
 ) -> None:
     """
-    Add one row per step: name, status, story, and how many objects of it are alive. Of one that did
-    not run the story is what is ``recorded``.
+    Add one row per step: name, status, outcome, and number of objects alive. For a step that did
+    not run the outcome is its ``recorded`` one.
     """
     numbers = {item.step: len(item.objects) for item in alive}
     statuses = recorded or {}
@@ -252,8 +252,8 @@ def failures(
     offered: Sequence[NextCommand] = (),
 ) -> None:
     """
-    Add what failed and why, each diagnostic once, in the engine's own words, and what to do first,
-    without what is ``offered`` below.
+    Add what failed and why, each diagnostic once, in the engine's words, and what to do first,
+    without commands that are ``offered`` below.
     """
     shown: set[Diagnostic] = set()
     hinted: set[str] = set()
@@ -295,8 +295,8 @@ def failures(
 
 def unoffered_hint(hint: str, offered: Sequence[NextCommand]) -> str:
     """
-    Return the hint without the parts that name a command which is ``offered`` anyway, maybe with
-    more options.
+    Return the hint without the parts that name a command which is ``offered`` as well, possibly
+    with more options.
     """
     commands = [set(shlex.split(item.command)) for item in offered]
 
@@ -318,7 +318,7 @@ def _is_unlocked(step: str, offered: Iterable[NextCommand]) -> bool:
 
 def warnings(page: Page, steps: Iterable[StepRun]) -> None:
     """
-    Add what the engine warned of, failing `check` blocks among it.
+    Add the engine's warnings, including failed `check` blocks.
     """
     warned = [step for step in steps if step.warnings]
     if warned:
@@ -332,7 +332,7 @@ def warnings(page: Page, steps: Iterable[StepRun]) -> None:
 
 def diagnostic(page: Page, item: Diagnostic, *, indent: int) -> None:
     """
-    Add a diagnostic: summary, where, and its detail.
+    Add a diagnostic: summary, place and detail.
     """
     style = "bad" if item.severity == "error" else "warn"
     page.line((item.severity, style), ": ", (item.summary, "bold"), indent=indent)
@@ -352,7 +352,7 @@ def diagnostic(page: Page, item: Diagnostic, *, indent: int) -> None:
 
 def diagnostic_text(item: Diagnostic) -> str:
     """
-    Return a diagnostic in one line.
+    Describe a diagnostic in one line.
     """
     place = diagnostic_location(item)
     detail = "" if item.summary in _TOLD_BY_US else " ".join(item.detail.split())
@@ -369,7 +369,7 @@ def diagnostic_location(item: Diagnostic) -> str:
 
 def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] = ()) -> None:
     """
-    Add, for each step that did not end well, its objects: what was done, what lives, what is in
+    Add, for each step that did not end well, its objects: what was done, what is alive, what is in
     doubt.
     """
     living = {item.step: item for item in alive}
@@ -414,7 +414,7 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
 
 def _shown_text(fault: Fault | None) -> str:
     """
-    Return the text that a screen shows of a fault anyway.
+    Return the text of a fault that the screen shows anyway.
     """
     if fault is None:
         return ""
@@ -424,8 +424,8 @@ def _shown_text(fault: Fault | None) -> str:
 
 def doubt_text(item: Doubt, *, shown: str = "") -> str:
     """
-    Return an object in doubt: symbol, address, id, since when, and why nothing is known of it;
-    without what the screen shows already (``shown``).
+    Describe an object in doubt: symbol, address, id, since when and why, without the text that the
+    screen already shows (``shown``).
     """
     since = f", {item.action} began {utc(item.started_at)}" if item.started_at else ""
     name = f"{item.address} [{item.id}]" if item.id else item.address
@@ -441,8 +441,8 @@ def heartbeat_rows(
     verbose: bool,
 ) -> list[tuple[str, str, str]]:
     """
-    Label, style and text of what the last heartbeat reported: the newest of many that are done, and
-    all that is under way, which is bad where its run is not ``alive``.
+    Return label, style and text of the last heartbeat: the newest completed objects and all in
+    flight. Those are marked as bad if the run is not ``alive``.
     """
     shown = completed if verbose else completed[-_MANY:]
     rows = []
@@ -462,8 +462,8 @@ def _object(item: InFlight, id_: str | None = None) -> str:
 
 def shortened_why(why: str, shown: str) -> str:
     """
-    ": " and why something is in doubt, without the error that ends it where that is ``shown``
-    already; empty if all of it is.
+    Return ": " and the reason of a doubt, without the error at its end if that is ``shown``
+    already; empty if nothing remains.
     """
     text = " ".join(shown.split())
     head, _, error = why.partition(": ")
@@ -475,8 +475,7 @@ def shortened_why(why: str, shown: str) -> str:
 
 def readback_texts(readback: Readback | None, *, brief: bool = False) -> list[str]:
     """
-    Describe the provider's answer about an object in doubt and, unless ``brief``, where a person
-    may look.
+    Describe the provider's answer about an object in doubt and, unless ``brief``, where to look.
     """
     if readback is None:
         return []
@@ -505,7 +504,7 @@ def readback_texts(readback: Readback | None, *, brief: bool = False) -> list[st
 
 def hook_text(run: HookResult, now: datetime) -> str:
     """
-    Describe the result of a hook of a step: when, in which run, and why.
+    Describe the result of a hook: when, in which run, and why.
     """
     outcome = "unknown, it was cut short" if run.verdict == "unknown" else run.verdict
     reason = f" ({run.reason})" if run.reason else ""
@@ -515,7 +514,7 @@ def hook_text(run: HookResult, now: datetime) -> str:
 
 def shortened_list(items: Sequence[str]) -> str:
     """
-    Return the items with commas, or the first of many and how many there are.
+    Return the items separated by commas, or the first of many and their number.
     """
     if len(items) <= _MANY:
         return ", ".join(items)

@@ -1,7 +1,7 @@
 """
-Text for a terminal, a file or a CI log: lines that wrap at a width, and never cut a word.
+Text for a terminal, a file or a CI log: lines are wrapped, words are never cut.
 
-Addresses, ids, paths and commands are words: they are what a reader copies.
+Addresses, ids, paths and commands count as words: readers copy them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def clean(text: str) -> str:
 
 def cells(text: str) -> int:
     """
-    Return the columns that the text takes on a terminal.
+    Return the number of terminal columns of a text.
     """
     if text.isascii():
         return len(text)
@@ -73,8 +73,7 @@ def cells(text: str) -> int:
 
 def callable_from(called_in: str, text: str) -> str:
     """
-    Return the text, its commands of ours with the directory that they must be called in by ``-C``;
-    "" is none.
+    Return the text with ``-C called_in`` in its commands; unchanged if that is "".
     """
     if not called_in:
         return text
@@ -84,8 +83,8 @@ def callable_from(called_in: str, text: str) -> str:
 
 class Paper(Struct, frozen=True):
     """
-    The medium of a page: width in columns, whether it takes colour and more than ASCII, the time.
-    ``called_in`` is the directory in which commands of ours must be called by ``-C``.
+    The medium of a page: width in columns, whether it supports colour and non-ASCII characters, and
+    the time. ``called_in`` is the ``-C`` directory for commands.
     """
 
     now: datetime
@@ -97,7 +96,7 @@ class Paper(Struct, frozen=True):
 
     def on(self, stream: TextIO) -> Paper:
         """
-        Return the paper for a stream: ASCII only unless the stream writes UTF-8.
+        Return the paper for a stream: ASCII only unless the stream is UTF-8.
         """
         encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "")
         return replace(self, unicode=encoding == "utf8")
@@ -105,7 +104,7 @@ class Paper(Struct, frozen=True):
 
 class Page(Struct):
     """
-    Collects lines. ``prefix`` stands before each of them, wrapped ones included.
+    Collects lines. ``prefix`` stands before each of them, also before continuation lines.
     """
 
     paper: Paper
@@ -114,13 +113,13 @@ class Page(Struct):
 
     def glyph(self, ascii_form: str) -> str:
         """
-        Return the nicer form of ``|``, ``-`` or ``...`` where the paper takes it.
+        Return the Unicode form of ``|``, ``-`` or ``...`` if the paper supports it.
         """
         return _GLYPHS[ascii_form] if self.paper.unicode else ascii_form
 
     def paint(self, text: str, style: str) -> str:
         """
-        Return the text in a style, or as it is without colour.
+        Return the text in a style; unchanged without colour.
         """
         if not (self.paper.color and style and text):
             return text
@@ -128,10 +127,10 @@ class Page(Struct):
 
     def line(self, *parts: Part, indent: int = 0, hang: int = 2, whole: bool = False) -> None:
         """
-        Add a line; where it is too long it goes on in the next, ``hang`` columns further in.
+        Add a line; a long one continues in the next, ``hang`` columns further to the right.
 
-        A newline in a part starts a new line, indented like a continuation. With ``whole`` it is
-        left to the terminal to wrap: a command that is broken in two cannot be copied.
+        A newline in a part starts a new line, indented like a continuation. With ``whole`` the
+        terminal wraps the line: a command that is broken in two cannot be copied.
         """
         lead = sum(cells(text) for text, _ in map(_styled, self.prefix))
         room = max(self.paper.width - lead, 20)
@@ -157,7 +156,7 @@ class Page(Struct):
 
     def _callable(self, text: str) -> str:
         """
-        Return the text, its commands of ours such that they can be called from where the reader is.
+        Return the text with commands that can be called from the reader's directory.
         """
         return callable_from(self.paper.called_in, text)
 
@@ -170,20 +169,21 @@ class Page(Struct):
 
     def gap(self) -> None:
         """
-        Add an empty line, unless the page begins here or has one already.
+        Add an empty line, unless the page is empty or ends with one.
         """
         if self._lines and self._lines[-1].strip():
             self._put([])
 
     def rule(self) -> None:
         """
-        Add a line across the page.
+        Add a horizontal line.
         """
         self.line((self.glyph("-") * min(self.paper.width, 100), "dim"))
 
     def text(self, text: str, *, indent: int) -> None:
         """
-        Add a text of several lines, each wrapped on its own; empty lines at its ends are dropped.
+        Add a text of several lines, each wrapped on its own, without leading and trailing empty
+        lines.
         """
         for line in clean(text).strip("\n").split("\n"):
             own = len(line) - len(line.lstrip())
@@ -191,7 +191,7 @@ class Page(Struct):
 
     def table(self, rows: Iterable[Sequence[Part]], *, indent: int = 0) -> None:
         """
-        Add rows with aligned columns; only the last column wraps, under itself where it fits.
+        Add rows with aligned columns; only the last column wraps, aligned if there is room.
         """
         table = [[_styled(part) for part in row] for row in rows]
         widths = [
@@ -208,13 +208,13 @@ class Page(Struct):
 
     def take(self, other: Page) -> None:
         """
-        Add the lines of another page as they are.
+        Add the lines of another page unchanged.
         """
         self._lines += other._lines
 
     def render(self) -> str:
         """
-        Everything so far, each line ended by a newline.
+        Return all lines, each with a newline.
         """
         return "".join(f"{line}\n" for line in self._lines)
 
@@ -234,8 +234,8 @@ class Page(Struct):
 
 def cut(text: str, room: int, dots: str) -> str:
     """
-    Return the text in one line of at most ``room`` columns: values only, never what a reader
-    copies.
+    Return the text in one line of at most ``room`` columns. Only for values, never for text that
+    readers copy.
     """
     text = " ".join(clean(text).split())
     if cells(text) <= room:

@@ -1,5 +1,5 @@
 """
-Plans for a person: of one step while a run goes on, and of all steps by ``plan``.
+Plans for people: of one step during a run, and of all steps by ``plan``.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ Extent = Literal["summary", "changes", "possible"]
 
 def planned_actions(page: Page, plan: PlanReady | PlannedStep, *, indent: int = 0) -> None:
     """
-    Add a plan: why there is one, what drifted, each object with what is done to it and the outputs
-    that change. With values where they were read, else by name.
+    Add a plan: its reason, drift, each object with its action, and the changed outputs; with values
+    if they were read, else by name.
     """
     changes = plan if isinstance(plan, PlanChanges) else plan.changes
     if changes is not None and changes.has_changes:
@@ -85,8 +85,8 @@ def _names(page: Page, plan: PlanReady | PlannedStep, *, indent: int) -> None:
 
 def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes") -> str:
     """
-    Return the plan of a blueprint: the summary, what would be lost, then step by step in the order
-    they would run what changes.
+    Return the plan of a blueprint: the summary, the objects that would be lost, then the steps that
+    change, in order.
     """
     page = Page(paper)
     target = f"{document.blueprint}/{document.environment}"
@@ -124,7 +124,7 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
 
 def _is_quiet(step: PlannedStep) -> bool:
     """
-    Return whether all there is to tell of a step is that it does not change.
+    Return whether a step has nothing to show except that it does not change.
     """
     details = step.reason or step.drift or step.drifted or step.diagnostics
     failing = any(check.status in ("fail", "error") for check in step.checks)
@@ -132,9 +132,6 @@ def _is_quiet(step: PlannedStep) -> bool:
 
 
 def step_text(step: PlannedStep, paper: Paper) -> str:
-    """
-    Return the plan of one step.
-    """
     page = Page(paper)
     step_plan(page, step)
     return page.render()
@@ -142,7 +139,7 @@ def step_text(step: PlannedStep, paper: Paper) -> str:
 
 def plan_summary(document: PlanDocument) -> str:
     """
-    Return a plan in one line.
+    Summarise a plan in one line.
     """
     total = [item for step in document.steps for item in step.actions]
     waiting = sum(step.status == "deferred" for step in document.steps)
@@ -164,7 +161,7 @@ def plan_summary(document: PlanDocument) -> str:
 
 def losses(page: Page, document: PlanDocument) -> None:
     """
-    Add the objects that an apply would take away: of all steps, before anything else.
+    Add the objects that an apply would remove, of all steps, before anything else.
     """
     lost = [
         (step.step, item)
@@ -183,7 +180,7 @@ def losses(page: Page, document: PlanDocument) -> None:
 
 def forbidden(page: Page, document: PlanDocument) -> None:
     """
-    Add what the policy of the blueprint forbids of the plan.
+    Add the violations of the blueprint's policy.
     """
     if not document.policy:
         return
@@ -218,7 +215,7 @@ def step_line(page: Page, step: PlannedStep) -> None:
 
 def step_plan(page: Page, step: PlannedStep) -> None:
     """
-    Add what the plan of a step would change.
+    Add the changes in a step's plan.
     """
     name: Part = (step.step, "bold")
     match step.status:

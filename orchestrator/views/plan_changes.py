@@ -1,6 +1,5 @@
 """
-What the plan of a step would change, for a person: each object with its attributes before and
-after.
+The changes in a step's plan, for people: each object with its attributes before and after.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def changed_inputs(page: Page, changes: PlanChanges, *, indent: int) -> None:
 
 def _parts(page: Page, whole: AttributeChange, *, indent: int) -> None:
     """
-    Add what differs within a value: of a structure its elements, of a text its lines.
+    Add the differences within a value: elements of a structure, lines of a text.
     """
     if isinstance(whole.before, str) or isinstance(whole.after, str):
         _differing_lines(page, whole, indent=indent)
@@ -90,7 +89,7 @@ def _parts(page: Page, whole: AttributeChange, *, indent: int) -> None:
 
 def changed_objects(page: Page, resources: Iterable[ResourceChange], *, indent: int) -> None:
     """
-    Add each object with what is done to it, those that are lost first.
+    Add each object with its action, deletions first.
     """
     order = sorted(resources, key=lambda item: item.action not in _FIRST)
     for item in order:
@@ -101,7 +100,7 @@ def changed_objects(page: Page, resources: Iterable[ResourceChange], *, indent: 
 
 def drifted_objects(page: Page, drift: Iterable[ResourceChange], *, indent: int) -> None:
     """
-    Add what changed or vanished outside the engine.
+    Add the objects that changed or vanished outside the engine.
     """
     shown = [item for item in drift if page.paper.verbose or not item.equivalent]
     if shown:
@@ -142,7 +141,7 @@ def changed_outputs(page: Page, outputs: Iterable[OutputValueChange], *, indent:
 
 def warnings(page: Page, changes: PlanChanges, *, indent: int) -> None:
     """
-    Add what the engine warns of, and the checks that do not hold.
+    Add the engine's warnings and failed checks.
     """
     for item in changes.diagnostics:
         plan_diagnostic(page, item, indent=indent)
@@ -155,7 +154,7 @@ def warnings(page: Page, changes: PlanChanges, *, indent: int) -> None:
 
 def plan_diagnostic(page: Page, item: PlanDiagnostic, *, indent: int) -> None:
     """
-    Add a diagnostic: summary, where, and its detail.
+    Add a diagnostic: summary, place and detail.
     """
     style = "bad" if item.severity == "error" else "warn"
     page.line((item.severity, style), ": ", (item.summary, "bold"), indent=indent)
@@ -169,7 +168,7 @@ def plan_diagnostic(page: Page, item: PlanDiagnostic, *, indent: int) -> None:
 
 def cause(item: ResourceChange) -> str:
     """
-    Why the engine does this to an object, in words; "" where nothing is to be said.
+    Return why the engine takes this action, in words; "" if there is nothing to say.
     """
     forced = dict.fromkeys(a.path for a in item.attributes if a.forces_replacement)
     if item.action == "replace" and (forced or item.replace_paths):
@@ -201,8 +200,8 @@ def _object(page: Page, item: ResourceChange, *, indent: int) -> None:
 
 def _attributes(page: Page, item: ResourceChange, *, indent: int) -> None:
     """
-    Add the attributes; those that are only made known by the apply in one line, where nothing was
-    there before or all of the object is new.
+    Add the attributes. Those known only after apply stand in one line if they had no value before,
+    or if the whole object is new.
     """
     verbose = page.paper.verbose
     unknown = []
@@ -221,8 +220,8 @@ def _value_change(
     page: Page, change: AttributeChange, mark: str, *, indent: int, kind: str = ""
 ) -> None:
     """
-    Add a value before and after: in a line, or as the lines that differ. ``kind`` says what has it,
-    where that is no attribute.
+    Add a value before and after, in one line or as a line diff. ``kind`` says what has the value,
+    if not an attribute.
     """
     forced: Part = ("  # forces the replacement" if change.forces_replacement else "", "bad")
     name = ((f"{mark} " if mark else "", _style(mark)), f"{kind}{change.path}: ")
@@ -243,8 +242,8 @@ def _style(mark: str) -> str:
 
 def _sides(page: Page, change: AttributeChange) -> tuple[str, str]:
     """
-    Return the value before and the one after, each in a line. What only the apply makes known is no
-    loss: the value before it is cut rather than shown as lines that go.
+    Return the value before and after, each in one line. If the new value is known only after apply,
+    the old one is truncated rather than shown as removed lines.
     """
     if change.sensitive:
         another = change.change == "changed"
@@ -256,7 +255,7 @@ def _sides(page: Page, change: AttributeChange) -> tuple[str, str]:
 
 def _fits(page: Page, change: AttributeChange) -> bool:
     """
-    Return whether a value is shown in a line, and not as the lines that differ.
+    Return whether a value is shown in one line, not as a line diff.
     """
     if change.sensitive or not change.known:
         return True
@@ -292,7 +291,7 @@ def _is_long_document(text: str) -> bool:
 
 def _difference(change: AttributeChange) -> Iterator[str]:
     """
-    Yield the lines that differ, marked with + and -, each with those around it.
+    Yield the changed lines, marked with + and -, with their context.
     """
     old = _lines(change.before) if change.before is not None else []
     new = _lines(change.after) if change.after is not None else []

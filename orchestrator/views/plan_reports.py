@@ -34,8 +34,8 @@ _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 
 class Finding(Struct, frozen=True):
     """
-    Something about a step that a person should look at, and where it stands. ``file`` is relative
-    to the project.
+    Something in a step that people should look at, and its place. ``file`` is relative to the
+    project.
     """
 
     rule: str
@@ -48,7 +48,7 @@ class Finding(Struct, frozen=True):
 
 def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
     """
-    Yield the warnings of a plan; one that names no file stands in the ``blueprint`` file.
+    Yield the warnings of a plan; one without a file is attributed to the ``blueprint`` file.
     """
     for step in document.steps:
         details: set[str] = set()
@@ -71,7 +71,7 @@ def findings(document: PlanDocument, *, blueprint: str) -> Iterator[Finding]:
 
 def gate_findings(document: GateDocument, *, blueprint: str) -> Iterator[Finding]:
     """
-    Yield the warnings of a gate beside those of its plan.
+    Yield the warnings of a gate, except those of its plan.
     """
     for item in _beside_plan(document):
         level: Literal["error", "warning"] = "error" if item.severity == "fail" else "warning"
@@ -86,7 +86,8 @@ def _beside_plan(document: GateDocument) -> Iterator[GateReason]:
 
 def junit(plan: PlanDocument | None, gate: GateDocument | None = None) -> str:
     """
-    Return a suite for the gate, where that was asked, and one for the plan, where there is one.
+    Return a JUnit report: a suite for the gate, if there is one, and one for the plan, if there is
+    one.
     """
     root = ElementTree.Element("testsuites")
     root.extend([] if gate is None else [_gate_suite(gate)])
@@ -97,7 +98,7 @@ def junit(plan: PlanDocument | None, gate: GateDocument | None = None) -> str:
 
 def _gate_suite(document: GateDocument) -> ElementTree.Element:
     """
-    Return one test case: failed with all reasons that are not the plan's.
+    Return a suite of one test case that fails with all reasons except those of the plan.
     """
     target = f"{document.blueprint}/{document.environment}"
     reasons = [item for item in _beside_plan(document) if item.severity == "fail"]
@@ -117,7 +118,8 @@ def _gate_suite(document: GateDocument) -> ElementTree.Element:
 
 def _plan_suite(document: PlanDocument) -> ElementTree.Element:
     """
-    Return one test case a step: failed where it could not be planned, skipped where it is deferred.
+    Return a suite with one test case per step: failed if it could not be planned, skipped if
+    deferred.
     """
     target = f"{document.blueprint}/{document.environment}"
     refused: dict[str, list[str]] = {}
@@ -156,7 +158,8 @@ def _failed(case: ElementTree.Element, lines: Iterable[str]) -> None:
 
 def sarif(items: Iterable[Finding], *, version: str, prefix: str = "") -> str:
     """
-    SARIF 2.1.0, by file and line; ``prefix`` leads from the repository to the project.
+    Return a SARIF 2.1.0 report by file and line; ``prefix`` leads from the repository to the
+    project.
     """
     results = [
         {
@@ -223,8 +226,8 @@ _WIDTH = 100
 
 def plan_markdown(document: PlanDocument, paper: Paper, *, whole: str, head: str = "") -> str:
     """
-    Return the plan in at most `LIMIT` characters, after ``head``; where that is not all of it,
-    ``whole`` says where the rest is.
+    Return ``head`` and the plan in at most `LIMIT` characters; if the plan was cut, ``whole`` says
+    where the rest is.
     """
     paper = Paper(now=paper.now, width=_WIDTH)
     target = f"{document.blueprint}/{document.environment}"
@@ -297,7 +300,7 @@ def _names(steps: Iterable[str]) -> str:
 
 def fenced(text: str) -> str:
     """
-    Return the text in a code fence that nothing in it ends.
+    Return the text in a code fence longer than any in it.
     """
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -312,7 +315,7 @@ _STYLES = {"pass": "good", "warn": "warn", "fail": "bad"}
 
 def gate_text(document: GateDocument, paper: Paper) -> str:
     """
-    Return the verdict with every reason, what fails first, and the plan.
+    Return the verdict with every reason, failures first, and the plan.
     """
     page = Page(paper)
     gate_reasons(page, document)
@@ -324,7 +327,7 @@ def gate_text(document: GateDocument, paper: Paper) -> str:
 
 def gate_markdown(document: GateDocument) -> str:
     """
-    Return the verdict and its reasons as Markdown, to stand before the plan.
+    Return the verdict and its reasons as Markdown, to be put before the plan.
     """
     page = Page(Paper(now=datetime.min, width=100))
     gate_reasons(page, document)

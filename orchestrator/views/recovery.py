@@ -1,5 +1,5 @@
 """
-Recovery for a person: per step what is known, what to do and how, and why not the rest.
+Recovery for people: per step what is known, what to do and how, and why not the rest.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _PROCESS = {
 
 def recovery_text(document: RecoveryDocument, paper: Paper) -> str:
     """
-    Return every step with its facts and actions; one that needs nothing is a line, unless the paper
-    is verbose.
+    Return every step with its facts and remedies; one that needs nothing is a single line, unless
+    the paper is verbose.
     """
     page = Page(paper)
     _head(page, document)
@@ -107,7 +107,7 @@ def _head(page: Page, document: RecoveryDocument) -> None:
 
 def _may_roll_back(step: RecoveryStep) -> bool:
     """
-    Return whether a person may want to go back to what was there before.
+    Return whether the user may want to roll the step back.
     """
     return step.status in (StepStatus.ERROR, StepStatus.RUNNING)
 
@@ -237,8 +237,8 @@ def _doubt(item: ObjectInDoubt, *, shown: str) -> str:
 
 def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
     """
-    Add what can be done, the recommended action first, then what cannot and why. The one to begin
-    with is ``marked``: there is one on a page.
+    Add the available remedies, the recommended one first, then the others and why not. The one to
+    begin with is ``marked``; a page has one.
     """
     offered = [action for action in step.actions if action.available]
     shown: set[str] = set()
@@ -270,8 +270,8 @@ def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
 
 def _once(message: str, step: RecoveryStep, shown: set[str]) -> str:
     """
-    Return the message without the notes that are ``shown`` on this step already, and without the id
-    of its run, which stands at its head, or among the facts.
+    Return the message without notes that are already ``shown`` for this step, and without the run
+    id, which the header or the facts contain.
     """
     last = step.evidence.last_run
     run_id = step.run_id or (last.run_id if last else None)

@@ -1,5 +1,5 @@
 """
-What happened, for a person: the history of a target, the list of runs, one run in full.
+Past events for people: the history of a target, the list of runs, one run in full.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from orchestrator.views.page import Page, Paper, Part
 
 def teardown_section(page: Page, report: TeardownReport) -> None:
     """
-    Add the report, a line for each target; with verbosity every object that was asked for.
+    Add the teardown report, a line per target; if verbose, every object whose absence was checked.
     """
     page.gap()
     page.line(("Teardown", "bold"))
@@ -135,7 +135,7 @@ def history_text(document: HistoryDocument, paper: Paper) -> str:
 
 def runs_text(document: RunsDocument, paper: Paper) -> str:
     """
-    Runs, newest first: id, what, when, how it ended.
+    Return the runs, newest first: id, command, time and result.
     """
     page = Page(paper)
     if not document.runs:
@@ -173,7 +173,7 @@ def runs_text(document: RunsDocument, paper: Paper) -> str:
 
 def run_text(document: RunDocument, paper: Paper) -> str:
     """
-    Return one run: who, when, from what, each step, what went wrong, and the evidence.
+    Return one run: who, when, its sources, each step, what went wrong, and the evidence.
     """
     run = document.run
     page = Page(paper)
@@ -215,7 +215,7 @@ def run_text(document: RunDocument, paper: Paper) -> str:
 
 def _entry(page: Page, entry: HistoryEntry, newer: HistoryEntry | None) -> None:
     """
-    Add an entry; its run and actor unless the ``newer`` one above it tells the same.
+    Add an entry; its run and actor only if they differ from those of the ``newer`` entry above.
     """
     command = entry.active_command or entry.failed_command
     change = f"{entry.previous_status} -> " if entry.previous_status else ""
@@ -275,7 +275,7 @@ def _run_facts(run: RunLine, paper: Paper, by: str) -> str:
 
 def _is_lineage_reason(run: RunLine | RunRecord) -> bool:
     """
-    Return whether the reason is that of the lineage, which is shown.
+    Return whether the run's reason is that of its lineage, which is shown anyway.
     """
     return run.lineage is not None and run.lineage.reason == run.reason
 
@@ -291,7 +291,7 @@ def _who(actor: Actor) -> str:
 
 def _heartbeat(page: Page, lease: Lease | None) -> None:
     """
-    Add what the last heartbeat of a run without an end reported.
+    Add the last heartbeat of a run that has not ended.
     """
     if lease is None:
         return

@@ -1,5 +1,5 @@
 """
-The status of blueprints for a person: verdict first, then each step with what is known of it.
+The status of blueprints for people: the verdict first, then each step with what is known of it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
 
 def status_list_text(document: StatusListDocument, paper: Paper) -> str:
     """
-    Return all blueprints and environments, a line each; what is not well in detail below it.
+    Return one line per blueprint and environment, with details below those that are not well.
     """
     page = Page(paper)
     if not document.blueprints:
@@ -180,8 +180,8 @@ def _step(
     page: Page, step: StepState, *, name_width: int, status_width: int, named: dict[str, str]
 ) -> None:
     """
-    Add a step with what is known of it. ``named`` are the runs that stand above, by the words
-    that stand for them.
+    Add a step with what is known of it. ``named`` maps runs that are already shown above to how
+    they are called there.
     """
     word, style = _shown(step)
     page.line(
@@ -248,7 +248,7 @@ def _step(
 
 def _actions(step: StepState, page: Page) -> list[Row]:
     """
-    Describe the hooks of a step that ran: what was undone, or done before a destroy.
+    Describe the hooks of a step that ran.
     """
     rows: list[Row] = []
     for label, run in (("compensate", step.compensation), ("before", step.before_destroy)):

@@ -1,5 +1,5 @@
 """
-The end of a run for a person: what stands, what went wrong, what is alive, what to do next.
+The end of a run for people: what exists, what went wrong, what is alive, what to do next.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def run_summary(
     page: Page, event: RunFinished, *, target: str, alarms: Sequence[Note] = ()
 ) -> None:
     """
-    Add the summary. ``alarms`` are the error notes of the run: they stand first, in a frame.
+    Add the summary. ``alarms`` are the error notes of the run; they come first, in a frame.
     """
     declined = _is_declined(event)
     style = "good" if event.exit_code in (0, 2) else "warn" if declined else "bad"
@@ -85,8 +85,7 @@ def run_summary(
 
 def _is_declined(event: RunFinished) -> bool:
     """
-    Return whether a person said no before anything was done: nothing went wrong, and little is to
-    be told.
+    Return whether the user said no before anything was done: then little needs to be said.
     """
     untouched = all(step.status is StepStatus.PENDING for step in event.steps)
     return event.exit_code == ApprovalMissing.exit_code and untouched
@@ -114,7 +113,7 @@ def _ending(event: RunFinished) -> str:
 
 def _outputs(page: Page, event: RunFinished) -> None:
     """
-    Add the outputs, a line each, the first of many.
+    Add the outputs, one per line; of many only the first.
     """
     rows = [
         f"{item.step}.{name} = {json.dumps(value, ensure_ascii=False)}"
@@ -138,7 +137,7 @@ def _outputs(page: Page, event: RunFinished) -> None:
 
 def _others(event: RunFinished) -> str:
     """
-    Return the steps that are not well and were not part of the run: the verdict counts them, too.
+    Return the steps that are not ok and were not part of the run: they count for the verdict, too.
     """
     own = {step.step for step in event.steps}
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)
@@ -152,7 +151,7 @@ def _others(event: RunFinished) -> str:
 
 def next_commands(page: Page, items: Iterable[NextCommand]) -> None:
     """
-    Add the commands the reader may run next, each with what it is for.
+    Add the offered commands, each with its purpose.
     """
     items = list(items)
     if not items:
@@ -166,7 +165,7 @@ def next_commands(page: Page, items: Iterable[NextCommand]) -> None:
 
 def alarm(page: Page, note: Note) -> None:
     """
-    Add a note that nobody may overlook.
+    Add a note in a frame.
     """
     where = f"{note.step}: " if note.step else ""
     frame = Page(page.paper, prefix=(*page.prefix, ("!!!", "alarm"), " "))
