@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
@@ -27,14 +29,22 @@ from orchestrator.domain.events.events import (
 )
 from orchestrator.domain.plan.changes import (
     OUTPUT,
+    CheckResult,
+    OutputValueChange,
     PlanChanges,
     PlanContent,
     PlannedObject,
     ResourceChange,
 )
+from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
+
+Item = TypeVar("Item")
+Part = TypeVar("Part")
+#: A part of the composed plan as the step's own plan has it, and the step: None where it is none's.
+Owned: TypeAlias = tuple[str | None, Part]
 
 _STATE_VERSION = 4
 #: What an engine warns of only because a root is called as a module.
@@ -286,7 +296,7 @@ class ComposedRoot(Struct, frozen=True):
                     step, own = self.locate(address)
                     result = replace(message, address=own)
                 case OutputChange(name):
-                    step, own = self.outputs.get(name, (None, name))
+                    step, own = self.output(name)
                     result = replace(message, name=own)
                 case DiagnosticMessage(diagnostic) if _warns_of_call(diagnostic):
                     continue
@@ -301,76 +311,71 @@ class ComposedRoot(Struct, frozen=True):
 
     def contents(self, content: PlanContent) -> dict[str, PlanContent]:
         """
-        What the plan holds of each step, as the step's own plan would.
+        Return what the plan holds of each step, as the step's own plan would.
         """
-        return {step: self._content(step, content) for step in self.calls}
 
-    def _content(self, step: str, content: PlanContent) -> PlanContent:
-        def own(address: str) -> str | None:
-            owner, inside = self.locate(address)
-            return inside if owner == step else None
+        def resource(item: ResourceChange) -> Owned[ResourceChange]:
+            step, address = self.locate(item.address)
+            own: dict[str, str | None] = {"address": address, **previous(item)}
+            own["module"] = self.locate(f"{item.module}.")[1].rstrip(".") or None
+            return step, item.model_copy(update=own)
 
-        def own_output(name: str) -> str | None:
-            owner, inside = self.outputs.get(name, (None, name))
-            return inside if owner == step else None
+        def action(item: PlannedAction) -> Owned[PlannedAction]:
+            step, address = self.locate(item.address)
+            return step, item.model_copy(update={"address": address, **previous(item)})
 
-        def resources(items: Iterable[ResourceChange]) -> tuple[ResourceChange, ...]:
-            return tuple(
-                item.model_copy(
-                    update={
-                        "address": address,
-                        "previous_address": item.previous_address and own(item.previous_address),
-                        "module": (own(f"{item.module}.") or "").rstrip(".") or None,
-                    }
-                )
-                for item in items
-                if (address := own(item.address)) is not None
-            )
+        def previous(item: ResourceChange | PlannedAction) -> dict[str, str | None]:
+            earlier = item.previous_address
+            return {"previous_address": earlier and self.locate(earlier)[1]}
 
-        def own_name(item: PlannedObject) -> str | None:
+        def planned(item: PlannedObject) -> Owned[PlannedObject]:
             if not item.is_output:
-                return own(item.address)
-            name = own_output(item.address.removeprefix(OUTPUT))
-            return None if name is None else f"{OUTPUT}{name}"
+                step, address = self.locate(item.address)
+            else:
+                step, name = self.output(item.address.removeprefix(OUTPUT))
+                address = f"{OUTPUT}{name}"
+            return step, replace(item, address=address)
 
-        changes, called = content.changes, self.calls[step]
-        return replace(
-            content,
-            objects=tuple(
-                replace(item, address=address)
-                for item in content.objects
-                if (address := own_name(item)) is not None
-            ),
-            regions={**called.regions, **_within(content.regions, called.prefix)},
-            actions=tuple(
-                item.model_copy(
-                    update={
-                        "address": address,
-                        "previous_address": item.previous_address and own(item.previous_address),
-                    }
-                )
-                for item in content.actions
-                if (address := own(item.address)) is not None
-            ),
-            moved=frozenset(inside for item in content.moved if (inside := own(item)) is not None),
-            outputs=tuple(
-                name for item in content.outputs if (name := own_output(item)) is not None
-            ),
-            changes=PlanChanges(
-                resources=resources(changes.resources),
-                drift=resources(changes.drift),
-                outputs_changed=tuple(
-                    item.model_copy(update={"name": name})
-                    for item in changes.outputs_changed
-                    if (name := own_output(item.name)) is not None
+        def output(item: OutputValueChange) -> Owned[OutputValueChange]:
+            step, name = self.output(item.name)
+            return step, item.model_copy(update={"name": name})
+
+        def check(item: CheckResult) -> Owned[CheckResult]:
+            step, address = self.locate(item.address)
+            return step, item.model_copy(update={"address": address})
+
+        def region(item: tuple[str, str]) -> Owned[tuple[str, str]]:
+            module, _, name = item[0].rpartition(":")
+            step, inside = self.locate(f"{module}.")
+            return step, (f"{inside.rstrip('.')}:{name}".removeprefix(":"), item[1])
+
+        changes = content.changes
+        actions = _by_owner(content.actions, action)
+        moved = _by_owner(content.moved, self.locate)
+        outputs = _by_owner(content.outputs, self.output)
+        objects = _by_owner(content.objects, planned)
+        regions = _by_owner(content.regions.items(), region)
+        resources = _by_owner(changes.resources, resource)
+        drift = _by_owner(changes.drift, resource)
+        outputs_changed = _by_owner(changes.outputs_changed, output)
+        checks = _by_owner(changes.checks, check)
+        return {
+            step: replace(
+                content,
+                actions=tuple(actions[step]),
+                moved=frozenset(moved[step]),
+                outputs=tuple(outputs[step]),
+                objects=tuple(objects[step]),
+                regions={**call.regions, **dict(regions[step])},
+                changes=PlanChanges(
+                    resources=tuple(resources[step]),
+                    drift=tuple(drift[step]),
+                    outputs_changed=tuple(outputs_changed[step]),
+                    checks=tuple(checks[step]),
                 ),
-                checks=tuple(
-                    item.model_copy(update={"address": address})
-                    for item in changes.checks
-                    if (address := own(item.address)) is not None
-                ),
-            ),
-        )
+            )
+            for step, call in self.calls.items()
+        }
 
     def diagnostic(self, diagnostic: Diagnostic) -> tuple[str | None, Diagnostic]:
         """
@@ -387,7 +392,7 @@ class ComposedRoot(Struct, frozen=True):
             own["at"] = self.calls[step].place(diagnostic.at or "") if inside else None
         return step, diagnostic.model_copy(update=own)
 
-    def locate(self, address: str) -> tuple[str | None, str]:
+    def locate(self, address: str) -> Owned[str]:
         """
         Return the step of an address of the composed root, and the address in the step's own root.
         """
@@ -395,6 +400,26 @@ class ComposedRoot(Struct, frozen=True):
         name, _, own = rest.partition(".")
         step = self.steps.get(name) if kind == "module" else None
         return (step, own) if step is not None else (None, address)
+
+    def output(self, name: str) -> Owned[str]:
+        """
+        Return the step of an output of the composed root, and the step's own name for it.
+        """
+        return self.outputs.get(name, (None, name))
+
+
+def _by_owner(
+    items: Iterable[Item], own: Callable[[Item], Owned[Part]]
+) -> Mapping[str, Sequence[Part]]:
+    """
+    Return the items by step, each as the step's own plan has it, without what is no step's.
+    """
+    parts: defaultdict[str, list[Part]] = defaultdict(list)
+    for item in items:
+        step, part = own(item)
+        if step is not None:
+            parts[step].append(part)
+    return parts
 
 
 def _warns_of_call(diagnostic: Diagnostic) -> bool:
@@ -476,15 +501,3 @@ def _with_variables(value: Json, names: Mapping[str, str]) -> Json:
             return [_with_variables(item, names) for item in value]
         case _:
             return value
-
-
-def _within(regions: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """
-    Return the regions of the provider configurations within a module, as its own plan names them.
-    """
-    inside = prefix.rstrip(".") + ":"
-    return {
-        name.removeprefix(inside): region
-        for name, region in regions.items()
-        if name.startswith(inside)
-    }

@@ -24,6 +24,15 @@ from orchestrator.domain.events.events import (
     RefreshComplete,
     ResourceDrift,
 )
+from orchestrator.domain.plan.changes import (
+    CheckResult,
+    OutputValueChange,
+    PlanChanges,
+    PlanContent,
+    PlannedObject,
+    ResourceChange,
+)
+from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import Json
 
@@ -184,6 +193,70 @@ def test_each_step_is_told_what_its_own_plan_would_say() -> None:
         RefreshComplete("t.c[0]", "i-1"),
         DiagnosticMessage(Diagnostic(summary="by address", address="t.a")),
     ]
+
+
+def test_each_step_gets_its_part_of_what_the_plan_holds() -> None:
+    """
+    Addresses, outputs and provider configurations, by the names of the step's own root.
+    """
+    root = composed(module_call("web", outputs={"url": False}), module_call("db"))
+    moved = PlannedAction(
+        address="module.web.t.a", previous_address="module.web.t.b", action="update"
+    )
+    nested = ResourceChange(
+        address="module.db.module.in.t.a",
+        action="create",
+        type="t",
+        name="a",
+        module="module.db.module.in",
+    )
+    plain = ResourceChange(
+        address="module.web.t.a",
+        action="update",
+        type="t",
+        name="a",
+        module="module.web",
+        previous_address="module.web.t.b",
+    )
+    content = PlanContent(
+        actions=(moved,),
+        moved=frozenset({"module.db.t.m"}),
+        outputs=("o000000", "stranger"),
+        changes=PlanChanges(
+            resources=(plain, nested),
+            drift=(nested,),
+            outputs_changed=(OutputValueChange(name="o000000", action="create"),),
+            checks=(CheckResult(address="module.db.check.c", status="fail"),),
+        ),
+        objects=(
+            PlannedObject("module.web.t.a", "update", after={"x": 1}),
+            PlannedObject("output.o000000", "create", after="u"),
+        ),
+        regions={"module.web:cloud.b": "eu", "module.db.module.in:cloud": "us", "p0.c0": "us"},
+    )
+
+    parts = root.contents(content)
+
+    assert [*parts] == ["web", "db"]
+    web, db = parts["web"], parts["db"]
+    assert web.actions == (moved.model_copy(update={"address": "t.a", "previous_address": "t.b"}),)
+    assert (web.outputs, web.moved, db.moved) == (("url",), frozenset(), frozenset({"t.m"}))
+    assert [(item.address, item.after) for item in web.objects] == [
+        ("t.a", {"x": 1}),
+        ("output.url", "u"),
+    ]
+    assert (web.regions, db.regions) == ({"cloud.b": "eu"}, {"module.in:cloud": "us"})
+    (changed,) = web.changes.resources
+    assert (changed.address, changed.previous_address, changed.module) == ("t.a", "t.b", None)
+    assert [item.name for item in web.changes.outputs_changed] == ["url"]
+    (inner,) = db.changes.resources
+    assert (inner.address, inner.module, db.changes.drift) == (
+        "module.in.t.a",
+        "module.in",
+        (inner,),
+    )
+    assert [item.address for item in db.changes.checks] == ["check.c"]
+    assert not (db.actions or db.outputs or db.objects or web.changes.checks or web.changes.drift)
 
 
 def test_call_names_are_identifiers_and_differ() -> None:

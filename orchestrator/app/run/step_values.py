@@ -70,6 +70,7 @@ class StepValues:
         self.evidence = evidence
         self.run_id = run_id
         self.unavailable_secrets = unavailable_secrets
+        self._roots = deployment.steps_and_hooks()
         self._former: set[str] = set()
 
     def referred_steps(self, step: Step) -> frozenset[str]:
@@ -98,7 +99,7 @@ class StepValues:
         Return whether even its working directory waits for outputs: its providers refer to some, or
         what the engine needs to load its module does.
         """
-        step = self.deployment.steps_and_hooks()[name]
+        step = self._roots[name]
         early = (step.inputs[v] for v in step.module.early_variables if v in step.inputs)
         waits = _steps_in(early) if self.services.engine.info.evaluates_early else set()
         return bool(waits | _steps_in(step.providers.values()))
