@@ -111,6 +111,13 @@ class Page(Struct):
     prefix: tuple[Part, ...] = ()
     _lines: list[str] = []
 
+    @property
+    def height(self) -> int:
+        """
+        The number of lines so far.
+        """
+        return len(self._lines)
+
     def glyph(self, ascii_form: str) -> str:
         """
         Return the Unicode form of ``|``, ``-`` or ``...`` if the paper supports it.

@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 #: which the reader has been told why they could not be planned.
 Extent = Literal["summary", "changes", "possible"]
 
+#: Lines after which what a plan comes to is told again: its head has left the screen.
+_SCREEN = 40
+
 
 def planned_actions(page: Page, plan: PlanReady | PlannedStep, *, indent: int = 0) -> None:
     """
@@ -90,7 +93,8 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
     """
     page = Page(paper)
     target = f"{document.blueprint}/{document.environment}"
-    page.line((f"plan of {document.command} {target}: ", "bold"), plan_summary(document))
+    summary = ((f"plan of {document.command} {target}: ", "bold"), plan_summary(document))
+    page.line(*summary)
     if document.command == "apply":
         losses(page, document)
     forbidden(page, document)
@@ -115,6 +119,9 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
         page.line(("Orphaned", "warn"), ": alive, no longer in the blueprint, not in this plan")
         for orphan in document.orphaned:
             page.line(orphan, indent=2)
+    if page.height > _SCREEN:
+        page.gap()
+        page.line(*summary)
     if document.out:
         page.gap()
         page.line(("saved", "bold"), f": {document.out}")
