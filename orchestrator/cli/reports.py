@@ -83,10 +83,9 @@ class Reports(Struct, frozen=True):
         from orchestrator.views.plan_reports import (
             findings,
             gate_findings,
-            gate_markdown,
             gitlab_report,
             junit,
-            plan_markdown,
+            markdown,
             sarif,
         )
 
@@ -95,17 +94,15 @@ class Reports(Struct, frozen=True):
         document = gate or plan
         assert document is not None, "there is something to report"
 
-        def markdown() -> str:
-            head = gate_markdown(gate) if gate else ""
-            if plan is None:
-                return head
-            place = RecordedBlueprint(plan.blueprint, plan.environment, self.blueprint)
-            again = command_line(place, "plan", *(("--destroy",) * (plan.command == "destroy")))
-            return plan_markdown(plan, paper, whole=f"the job's log, or `{again}`", head=head)
+        def shortened() -> str:
+            place = RecordedBlueprint(document.blueprint, document.environment, self.blueprint)
+            words = ("plan", "--destroy") if plan and plan.command == "destroy" else ("plan",)
+            again = command_line(place, *(words if plan else ("gate",)))
+            return markdown(plan, gate, paper=paper, whole=f"the job's log, or `{again}`")
 
         prefix = repository_prefix(self.root, self.environ)
         texts: Mapping[str, Callable[[], str]] = {
-            "markdown": markdown,
+            "markdown": shortened,
             "junit": lambda: junit(plan, gate),
             "sarif": lambda: sarif(results, version=__version__, prefix=prefix),
             "json_file": lambda: document.to_json() + "\n",
@@ -113,7 +110,7 @@ class Reports(Struct, frozen=True):
         for name, path in self.files.items():
             _write(path, texts[name]())
         if self.environ.get("GITHUB_ACTIONS"):
-            self._github(plan, markdown(), document.verdict)
+            self._github(plan, shortened(), document.verdict)
             _annotate(results, prefix)
         if plan is not None and self.environ.get("GITLAB_CI"):
             _write(self.root / GITLAB_REPORT, gitlab_report(plan) + "\n")

@@ -114,7 +114,7 @@ class Page(Struct):
     @property
     def height(self) -> int:
         """
-        The number of lines so far.
+        Return the number of lines so far.
         """
         return len(self._lines)
 

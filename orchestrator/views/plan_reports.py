@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 from xml.etree import ElementTree
@@ -224,14 +223,50 @@ _LEAST = 400  # characters that are worth a part of a step
 _WIDTH = 100
 
 
-def plan_markdown(document: PlanDocument, paper: Paper, *, whole: str, head: str = "") -> str:
+def markdown(
+    plan: PlanDocument | None, gate: GateDocument | None = None, *, paper: Paper, whole: str
+) -> str:
     """
-    Return ``head`` and the plan in at most `LIMIT` characters; if the plan was cut, ``whole`` says
-    where the rest is.
+    Return the verdict of a gate, the plan, or both, in at most `LIMIT` characters; where that is
+    not all, ``whole`` says where the rest is.
     """
     paper = Paper(now=paper.now, width=_WIDTH)
+    head = _gate_head(gate, paper) if gate else ""
+    if plan is not None:
+        head += _plan_head(plan, paper)
+    sections = list(_sections(plan, paper)) if plan else []
+    rows = "".join(f"| `{item.step}` | {item.outcome} |\n" for item in sections)
+    head += f"\n| step | plan |\n|---|---|\n{rows}" if rows else ""
+    note = f"\nShortened to {LIMIT:,} characters. In full: {whole}\n"
+    if len(head) + len(note) > LIMIT:
+        return _beginning(head, LIMIT - len(note)) + note
+    text, cut = head, False
+    for section in sections:
+        if not section.body:
+            continue
+        room = LIMIT - len(text) - len(note)
+        full = section.text(section.body)
+        if len(full) > room:
+            cut = True
+            beginning = section.body[: max(room - _LEAST, 0)].rpartition("\n")[0]
+            full = section.text(f"{beginning}\n...") if len(beginning) > _LEAST else ""
+            full = full if len(full) <= room else ""
+        text += full
+    return text + (note if cut else "")
+
+
+def _gate_head(document: GateDocument, paper: Paper) -> str:
+    page = Page(paper)
+    gate_reasons(page, document)
+    return f"## gate: {document.verdict}\n\n{fenced(page.render().strip())}\n"
+
+
+def _plan_head(document: PlanDocument, paper: Paper) -> str:
+    """
+    Return what the plan comes to, what would be lost, and what the policy says of it.
+    """
     target = f"{document.blueprint}/{document.environment}"
-    head += f"### plan of {document.command} `{target}`: {plan_summary(document)}\n"
+    head = f"### plan of {document.command} `{target}`: {plan_summary(document)}\n"
     page = Page(paper)
     if document.command == "apply":
         losses(page, document)
@@ -245,25 +280,21 @@ def plan_markdown(document: PlanDocument, paper: Paper, *, whole: str, head: str
         heading = "The policy forbids this." if forbids else "The policy warns of this."
         head += f"\n> [!WARNING]\n> {heading}\n\n"
         head += fenced(refused.render().strip("\n"))
-    sections = list(_sections(document, paper))
-    rows = "".join(f"| `{item.step}` | {item.outcome} |\n" for item in sections)
-    head += f"\n| step | plan |\n|---|---|\n{rows}" if rows else ""
-    note = f"\nShortened to {LIMIT:,} characters. The whole plan: {whole}\n"
-    if len(head) + len(note) > LIMIT:
-        return head[: LIMIT - len(note)].rpartition("\n")[0] + "\n" + note
-    document_text, cut = head, False
-    for section in sections:
-        if not section.body:
-            continue
-        room = LIMIT - len(document_text) - len(note)
-        full = section.text(section.body)
-        if len(full) > room:
-            cut = True
-            beginning = section.body[: max(room - _LEAST, 0)].rpartition("\n")[0]
-            full = section.text(f"{beginning}\n...") if len(beginning) > _LEAST else ""
-            full = full if len(full) <= room else ""
-        document_text += full
-    return document_text + (note if cut else "")
+    return head
+
+
+def _beginning(text: str, room: int) -> str:
+    """
+    Return the first lines of the text that fit; a code fence that is open there is closed.
+    """
+    kept = text[: room - _LEAST].rpartition("\n")[0] + "\n"
+    fence = ""
+    for line in kept.split("\n"):
+        if not fence and line.startswith("```"):
+            fence = line
+        elif line == fence:
+            fence = ""
+    return f"{kept}...\n{fence}\n" if fence else kept
 
 
 class _Section(Struct, frozen=True):
@@ -323,15 +354,6 @@ def gate_text(document: GateDocument, paper: Paper) -> str:
     if document.plan is None:
         return text
     return f"{text}\n{plan_text(document.plan, paper, extent='possible')}"
-
-
-def gate_markdown(document: GateDocument) -> str:
-    """
-    Return the verdict and its reasons as Markdown, to be put before the plan.
-    """
-    page = Page(Paper(now=datetime.min, width=100))
-    gate_reasons(page, document)
-    return f"## gate: {document.verdict}\n\n{fenced(page.render().strip())}\n"
 
 
 def gate_reasons(page: Page, document: GateDocument) -> None:

@@ -51,7 +51,7 @@ from orchestrator.views.errors import error_document, error_text, validation_tex
 from orchestrator.views.listings import engine_text, graph_dot, graph_mermaid, graph_text
 from orchestrator.views.page import Paper
 from orchestrator.views.plan import plan_text
-from orchestrator.views.plan_reports import findings, gitlab_report, junit, plan_markdown, sarif
+from orchestrator.views.plan_reports import findings, gitlab_report, junit, markdown, sarif
 from orchestrator.views.recovery import recovery_text
 from orchestrator.views.runs import history_text, run_text, runs_text
 from orchestrator.views.status import status_list_text, status_text
@@ -529,7 +529,7 @@ PLAIN: dict[str, Callable[[], str]] = {
     "recovery.json": lambda: recovery().to_json() + "\n",
     "error.json": lambda: error_document(ERRORS["invalid"], Paper(now=START)).to_json() + "\n",
     "plan.json": lambda: plans.plan().to_json() + "\n",
-    "plan.markdown": lambda: plan_markdown(plans.plan(), Paper(now=NOW), whole="the job's log"),
+    "plan.markdown": lambda: markdown(plans.plan(), paper=Paper(now=NOW), whole="the job's log"),
     "plan.junit": lambda: junit(plans.plan()),
     "plan.sarif": lambda: sarif(findings(plans.plan(), blueprint="web.yaml"), version="1") + "\n",
     "plan.gitlab": lambda: gitlab_report(plans.plan()) + "\n",

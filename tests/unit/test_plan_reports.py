@@ -12,30 +12,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.documents.plan import PlanDocument, PlannedStep
+from orchestrator.domain.documents.plan import GateDocument, GateReason, PlanDocument, PlannedStep
 from orchestrator.domain.plan.changes import AttributeChange, PlanDiagnostic, ResourceChange
 from orchestrator.domain.plan.violations import Violation
-from orchestrator.domain.record.objects import PlannedAction
+from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Fault
 from orchestrator.views.page import Paper
 from orchestrator.views.plan import plan_summary
-from orchestrator.views.plan_reports import LIMIT, Finding, findings, junit, plan_markdown, sarif
+from orchestrator.views.plan_reports import LIMIT, Finding, findings, junit, markdown, sarif
 from tests.golden.samples import NOW
 
 
-def planned(number: int, text: str, *, objects: int = 1) -> PlannedStep:
+def planned(number: int, text: str, *, objects: int = 1, action: Action = "update") -> PlannedStep:
     addresses = [f"aws_instance.i{n}" for n in range(objects)]
     return PlannedStep(
         step=f"s{number}",
         target=f"web/prod/s{number}",
         status="planned",
-        actions=tuple(PlannedAction(address=name, action="update") for name in addresses),
+        actions=tuple(PlannedAction(address=name, action=action) for name in addresses),
         resources=tuple(
             ResourceChange(
                 address=name,
                 type="aws_instance",
                 name=name,
-                action="update",
+                action=action,
                 attributes=(AttributeChange(path="a", before=text, after="x"),),
             )
             for name in addresses
@@ -50,27 +50,47 @@ def document(*steps: PlannedStep) -> PlanDocument:
     )
 
 
-def markdown(*steps: PlannedStep) -> str:
-    return plan_markdown(document(*steps), Paper(now=NOW), whole="the job's log")
+def markdown_of(*steps: PlannedStep) -> str:
+    return markdown(document(*steps), paper=Paper(now=NOW), whole="the job's log")
 
 
+@pytest.mark.parametrize("action", ["update", "delete"])
 @pytest.mark.parametrize(("steps", "objects"), [(1, 5000), (300, 20), (3000, 1), (2, 600)], ids=str)
-def test_markdown_is_cut_and_says_so(steps: int, objects: int) -> None:
+def test_markdown_is_cut_and_says_so(steps: int, objects: int, action: Action) -> None:
     """
-    A comment that is too long fails the job: it is shortened, with a pointer to the whole.
+    A comment that is too long fails the job: it is shortened, with a pointer to the whole, also
+    where what would be lost alone is too long.
     """
-    text = markdown(*(planned(n, "value", objects=objects) for n in range(steps)))
-    assert len(text) <= LIMIT
-    assert text.rstrip().endswith("The whole plan: the job's log")
+    text = markdown_of(*(planned(n, "größe", objects=objects, action=action) for n in range(steps)))
+    assert LIMIT / 2 < len(text) <= LIMIT
+    assert text.rstrip().endswith("In full: the job's log")
     assert text.count("<details>") == text.count("</details>")
     assert len(re.findall("^```", text, re.MULTILINE)) % 2 == 0
+
+
+def test_a_gate_with_too_many_reasons_is_cut_too() -> None:
+    """
+    Without a plan, as where the blueprint is wrong, its reasons are all there is.
+    """
+    reasons = tuple(
+        GateReason(severity="fail", code="invalid", message=f"problem {n}") for n in range(5000)
+    )
+    gate = GateDocument(
+        project="p", blueprint="web", environment="prod", verdict="fail", reasons=reasons
+    )
+
+    text = markdown(None, gate, paper=Paper(now=NOW), whole="the job's log")
+
+    assert len(text) <= LIMIT
+    assert text.startswith("## gate: fail")
+    assert text.rstrip().endswith("```\n\nShortened to 60,000 characters. In full: the job's log")
 
 
 def test_markdown_that_fits_is_whole() -> None:
     """
     Nothing is said of what was not cut.
     """
-    text = markdown(planned(1, "value"))
+    text = markdown_of(planned(1, "value"))
     assert "Shortened" not in text
 
 
@@ -91,7 +111,7 @@ def test_no_text_leaves_its_fence_and_no_report_is_broken(text: str) -> None:
     )
     steps = (planned(1, clean), failed)
     outside, fence = [], ""
-    for line in markdown(*steps).splitlines():
+    for line in markdown_of(*steps).splitlines():
         mark = re.fullmatch("(`{3,})", line)
         if mark and not fence:
             fence = mark[1]
