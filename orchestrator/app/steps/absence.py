@@ -311,14 +311,14 @@ class _AbsenceCheck:
             services = self._context.services
             name = f"absence-{services.ids.entry_id()[:8]}"
             evidence = services.files.inside(self._context.evidence, name)
-            root = scratch_root(self._context, inputs, evidence, ProviderQuery())
+            root = scratch_root(services, self._context.prepared, evidence)
             try:
                 self._root = self._stack.enter_context(root)
                 self._state = self._root.clear_state(raw)
             except OrchestratorError as exc:
                 self._obstacle = exc.message.splitlines()[0]
                 raise
-        return self._root.ask(self._query(self._state, open_))
+        return self._root.ask(self._query(self._state, open_), inputs)
 
     def _query(self, raw: bytes, open_: Mapping[ObjectKey, AbsenceFinding]) -> ProviderQuery:
         state, objects = self._context.services.engine.isolated_state(raw, open_.keys())

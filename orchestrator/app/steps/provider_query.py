@@ -9,12 +9,13 @@ and provider configuration are those of the step, on a private state.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from orchestrator.app.services import Services
 from orchestrator.app.session import Session
@@ -41,7 +42,6 @@ from orchestrator.domain.provider_query.scope import Scope, differing, fingerpri
 from orchestrator.domain.provider_state import PulledState, is_encrypted
 from orchestrator.domain.record.objects import ObjectRef
 from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
 from orchestrator.errors import EngineFailed, Invalid, Refused
 from orchestrator.ports.engine import CallResult, EngineInfo, Init, Plan, Push
@@ -54,15 +54,17 @@ from orchestrator.ports.workdir import WorkDir
 # the engine itself puts a state there and takes it out again.
 
 
-class PrivateRoot(Struct, frozen=True):
+class ScratchRoot(Struct, frozen=True):
     """
     The root, initialised. Its calls leave their logs in ``evidence``.
     """
 
     services: Services
+    step: str
     work_dir: WorkDir
     engine: EngineInfo
     evidence: Path
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def set_state(self, state: bytes) -> None:
         """
@@ -88,27 +90,69 @@ class PrivateRoot(Struct, frozen=True):
         name = f"pull-{self.services.ids.entry_id()[:8]}"
         return pull(self.services, self.work_dir, self.evidence, name)
 
+    def clear_state(self, state: bytes) -> bytes:
+        """
+        Return a stored provider state in clear.
+        """
+        return self.decrypted(state).raw if is_encrypted(state) else state
+
+    def ask(self, query: ProviderQuery, inputs: StepInputs) -> QueryResult:
+        """
+        Ask in one plan; on transient errors again, as the step's retries say. A plan that fails
+        answers what it got to.
+        """
+        services, work_dir, query_number = self.services, self.work_dir, next(self.numbers)
+        var_file = work_dir.directory / "query.tfvars.json"
+        plan_file = work_dir.directory / "query.tfplan"
+        if query.state:
+            self.set_state(query.state)
+        request = Plan(
+            out=plan_file,
+            mode="refresh-only" if query.saved else "normal",
+            var_file=var_file,
+            refresh=bool(query.saved),
+            targets=query.targets,
+        )
+
+        def attempt(number: int) -> CallResult:
+            write_variables(services, var_file, inputs, work_dir.variables)
+            name = f"query-{query_number}-{number}"
+            spec = call_spec(services, work_dir, self.evidence, name, delete_after=(var_file,))
+            return call(services, request, spec, stop=services.stop)
+
+        try:
+            result = patiently(services, self.step, "readback", attempt)
+        finally:
+            plan_file.unlink(missing_ok=True)
+        return read_result(query, result.messages, succeeded=result.exit_code == 0)
+
 
 @contextlib.contextmanager
-def private_root(
-    services: Services, prepared: PreparedStep, evidence: Path, *, extra: Mapping[str, str]
-) -> Iterator[PrivateRoot]:
+def scratch_root(
+    services: Services, prepared: PreparedStep, evidence: Path, query: ProviderQuery | None = None
+) -> Iterator[ScratchRoot]:
     """
-    Yield a private root without any state, with ``extra`` files in it; it is removed at the end.
+    Yield a scratch root without any state, with what ``query`` adds to the configuration; it is
+    removed at the end.
 
     Raises EngineFailed if it cannot be laid out or initialised.
     """
+    snapshot, name = prepared.snapshot, prepared.step.name
+    uses = (snapshot.provider_uses or {}).items()
+    sources = {key: source for key, source in uses if key not in snapshot.provider_sources}
     with services.files.private(evidence) as place:
-        work_dir = services.workdirs.scratch_copy(prepared.work_dir, place, extra=extra)
+        work_dir = services.workdirs.scratch_copy(
+            prepared.work_dir, place, extra=query.files(sources) if query else {}
+        )
 
         def attempt(number: int) -> CallResult:
             spec = call_spec(services, work_dir, evidence, f"query-init-{number}")
             return call(services, Init(), spec, stop=services.stop)
 
-        result = patiently(services, prepared.step.name, "readback", attempt)
+        result = patiently(services, name, "readback", attempt)
         if result.exit_code != 0:
             raise failure(result, "readback", services.stop)
-        yield PrivateRoot(services, work_dir, prepared.engine, evidence)
+        yield ScratchRoot(services, name, work_dir, prepared.engine, evidence)
 
 
 def keep_state(
@@ -121,7 +165,7 @@ def keep_state(
     text = state.raw.decode()
     if state_encryption(services, prepared):
         place = services.files.inside(evidence, f"encrypt-{services.ids.entry_id()[:8]}")
-        with private_root(services, prepared, place, extra={}) as root:
+        with scratch_root(services, prepared, place) as root:
             root.set_state(state.raw)
             text = Path(root.work_dir.location).read_text()
     services.files.write(evidence / name, text)
@@ -138,12 +182,11 @@ def read_state_file(
     if not is_encrypted(raw):
         return services.engine.state_in_file(file)
     place = services.files.inside(evidence, f"decrypt-{services.ids.entry_id()[:8]}")
-    with private_root(services, prepared, place, extra={}) as root:
+    with scratch_root(services, prepared, place) as root:
         return root.decrypted(raw)
 
 
-@dataclass(frozen=True)
-class QueryContext:
+class QueryContext(Struct, frozen=True):
     """
     What asking takes: the step and the inputs that it was applied with, None if these cannot be
     had, and then ``why``. ``evidence`` is the directory of an attempt, for the logs.
@@ -164,7 +207,7 @@ class QueryContext:
             {ref.provider for ref in objects},
             services.environ,
             self.prepared.configured,
-            lambda value: digest(value, services.key),
+            partial(digest, key=services.key),
         )
 
     def scope_change(self, record: OperationRecord, provider: str) -> str | None:
@@ -190,84 +233,6 @@ class QueryContext:
         services.sink.emit(PhaseStarted(at=services.clock.now(), step=step, phase="readback"))
 
 
-class ScratchRoot:
-    """
-    A private copy of a step's root, initialised, in which queries are asked.
-    """
-
-    def __init__(self, context: QueryContext, inputs: StepInputs, root: PrivateRoot) -> None:
-        self._context = context
-        self._inputs = inputs
-        self._root = root
-        self._query_count = 0
-
-    def clear_state(self, state: bytes) -> bytes:
-        """
-        Return a stored provider state in clear.
-        """
-        if not is_encrypted(state):
-            return state
-        return self._root.decrypted(state).raw
-
-    def ask(self, query: ProviderQuery) -> QueryResult:
-        """
-        Ask in one plan; on transient errors again, as the step's retries say. A plan that fails
-        answers what it got to.
-        """
-        services, work_dir = self._context.services, self._root.work_dir
-        var_file = work_dir.directory / "query.tfvars.json"
-        plan_file = work_dir.directory / "query.tfplan"
-        self._query_count += 1
-        if query.state:
-            self._root.set_state(query.state)
-        request = Plan(
-            out=plan_file,
-            mode="refresh-only" if query.saved else "normal",
-            var_file=var_file,
-            refresh=bool(query.saved),
-            targets=query.targets,
-        )
-
-        def attempt(number: int) -> CallResult:
-            write_variables(services, var_file, self._inputs, work_dir.variables)
-            spec = call_spec(
-                services,
-                work_dir,
-                self._root.evidence,
-                f"query-{self._query_count}-{number}",
-                delete_after=(var_file,),
-            )
-            return call(services, request, spec, stop=services.stop)
-
-        try:
-            result = patiently(services, self._context.prepared.step.name, "readback", attempt)
-        finally:
-            plan_file.unlink(missing_ok=True)
-        return read_result(query, result.messages, succeeded=result.exit_code == 0)
-
-
-@contextlib.contextmanager
-def scratch_root(
-    context: QueryContext, inputs: StepInputs, evidence: Path, query: ProviderQuery
-) -> Iterator[ScratchRoot]:
-    """
-    Yield a scratch root with what ``query`` adds to the configuration, removed at the end. Its
-    calls leave their logs in ``evidence``.
-
-    Raises EngineFailed if it cannot be laid out or initialised.
-    """
-    services, prepared = context.services, context.prepared
-    snapshot = prepared.snapshot
-    sources = {
-        name: source
-        for name, source in (snapshot.provider_uses or {}).items()
-        if name not in snapshot.provider_sources
-    }
-    files = query.files(sources)
-    with private_root(services, prepared, evidence, extra=files) as root:
-        yield ScratchRoot(context, inputs, root)
-
-
 def ask_provider(
     context: QueryContext, inputs: StepInputs, evidence: Path, query: ProviderQuery
 ) -> QueryResult:
@@ -278,8 +243,8 @@ def ask_provider(
     services = context.services
     context.announce()
     try:
-        with scratch_root(context, inputs, evidence, query) as root:
-            result = root.ask(query)
+        with scratch_root(services, context.prepared, evidence, query) as root:
+            result = root.ask(query, inputs)
     except (EngineFailed, Invalid) as exc:
         result = unanswered(query, services.masker.mask(exc.message).splitlines()[0])
     if services.stop.stopping:
@@ -310,9 +275,6 @@ def look_before_create(
     place = services.files.inside(context.evidence, "before-create")
     result = ask_provider(context, inputs, place, query)
 
-    def keyed(value: Json) -> str:
-        return digest(value, services.key)
-
     records = services.store.records() if query.searches else []
     managed = {(ref.type, ref.id) for record in records for ref in record.resources.inventory}
     managed |= {(item.type, item.id) for item in plan.before.objects}
@@ -323,9 +285,9 @@ def look_before_create(
         result,
         managed=managed,
         leaving={(o.type, o.id) for o in plan.before.objects if o.address in deleted},
-        digest=keyed,
+        digest=partial(digest, key=services.key),
     )
-    _check_absent(session, step.name, before)
+    _check_absent(services, context.prepared, before)
     for address, why in before.unknown.items():
         services.note(
             f"{address}: the provider could not tell whether it exists already: {why}",
@@ -334,11 +296,11 @@ def look_before_create(
     return replace(plan, journal=plan.journal.with_absent(before.absent))
 
 
-def _check_absent(session: Session, step: str, before: ObjectsBefore) -> None:
+def _check_absent(services: Services, prepared: PreparedStep, before: ObjectsBefore) -> None:
     if not before.exist:
         return
-    records = session.services.store.records()
-    target = str(session.deployment.target(step))
+    records = services.store.records()
+    target = str(prepared.target)
     problems, hint = [], "give it another name"
     for address, ids in before.exist.items():
         owner, is_free = whose(records, parse_address(address).type, ids)
@@ -348,7 +310,7 @@ def _check_absent(session: Session, step: str, before: ObjectsBefore) -> None:
             hint += f"; or take it over: `{imported}`"
     raise Refused(
         "exists_already",
-        f"{step}: {'; '.join(problems)}",
+        f"{prepared.step.name}: {'; '.join(problems)}",
         hint=hint,
         phase="readback",
     )
