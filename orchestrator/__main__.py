@@ -12,11 +12,12 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """
-    Run the command line and end with its exit code. What it had to say is written by then, and no
-    thread of it works on: the interpreter is not taken apart, which took a fifth of a `status`.
+    Run the command line and exit with its code. All output is written by then and no thread is
+    needed any more, so the interpreter is not finalized, which took a fifth of a `status`.
 
-    What start-up makes stays, and looking for garbage in it took a tenth of its time: that begins
-    with a command's work (`cli.running`), and for one that only reads records not at all.
+    Objects made during start-up stay, and looking for garbage among them took a tenth of its time:
+    garbage collection starts with a command's work (`cli.running`), and never for a command that
+    only reads records.
     """
     gc.disable()
     from orchestrator.cli.main import main as run_command_line

@@ -1,8 +1,8 @@
 """
-Backends: their configuration as Terraform reads it, and the address of the state they hold.
+Backend configuration as Terraform reads it, and the address of the state.
 
-An address names one provider state and nothing else: no credentials, and no settings that may
-change while the state stays where it is (region, locking, profile).
+An address identifies one provider state. It contains no credentials and no settings that may change
+while the state stays where it is (region, locking, profile).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from orchestrator.errors import Invalid, Problem
 
 def render(backend_type: str, config: Mapping[str, Json], project_dir: Path) -> dict[str, Json]:
     """
-    Return the configuration of the backend block. Paths of a local backend become absolute: the
-    engine runs elsewhere. Raises Invalid if a setting is missing without which the state has no
-    address.
+    Return the configuration of the backend block. Paths of a local backend become absolute, because
+    the engine runs in another directory. Raises Invalid if a setting is missing that the address
+    needs.
     """
     location(backend_type, config, project_dir)
     rendered = dict(config)
@@ -35,7 +35,7 @@ def render(backend_type: str, config: Mapping[str, Json], project_dir: Path) -> 
 
 def location(backend_type: str, config: Mapping[str, Json], project_dir: Path) -> str:
     """
-    Return the address of the state, the same for every way to write the same place.
+    Return the address of the state, equal for all notations of the same place.
 
     >>> location("s3", {"bucket": "b", "key": "a/x.tfstate", "region": "eu-west-1"}, Path("/p"))
     's3://b/a/x.tfstate'
@@ -95,7 +95,7 @@ def _is_secret(name: str) -> bool:
 
 def _bare(url: str) -> str:
     """
-    Return a URL without user, password, and parameters whose names say that they are secret.
+    Return a URL without user, password, and parameters with names of secrets.
     """
     parts = urlsplit(url)
     if not parts.netloc:
@@ -116,8 +116,8 @@ _PAIR = re.compile(r"(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|(\S*))")
 
 def _database(conn_str: str) -> str:
     """
-    Return the database that a connection string names, in either of libpq's two forms. What it
-    leaves out comes from the environment, which is shown as an empty part.
+    Return the database of a connection string in either of libpq's two forms. Parts that it omits
+    come from the environment and stay empty here.
     """
     if conn_str.startswith(("postgres://", "postgresql://")):
         parts = urlsplit(conn_str)

@@ -1,5 +1,5 @@
 """
-Runs the ``verify`` checks: does what was applied answer?
+Runs the ``verify`` checks: does what was applied respond?
 
 Proxies of the environment are used for http, but never for loopback addresses.
 """
@@ -52,9 +52,9 @@ class _Try(Struct, frozen=True):
 
 class SystemChecks:
     """
-    Checks against the network and the programs of this machine.
+    Checks against the network and programs of this machine.
 
-    ``environment`` is what their commands are given; values of inputs are not among it.
+    ``environment`` is that of check commands; it contains no input values.
     """
 
     def __init__(self, clock: Clock, environment: Mapping[str, str] | None = None) -> None:
@@ -71,11 +71,11 @@ class SystemChecks:
         stop: StopToken,
     ) -> Check:
         """
-        Try until the check holds, its `within` is over, or somebody asks to stop. A try under way
-        when that ends may take a second more; bad settings are a check that fails.
+        Try until the check holds, its `within` has passed, or a stop is requested. The last try may
+        take a second longer; invalid settings are a failed check.
 
-        Name and detail are masked, and after that one line each: what is cut or quoted before a
-        secret is looked for in it may hide the secret from the mask only.
+        Name and detail are masked before they are cut to one line: of a truncated or quoted secret
+        the mask would not be found.
         """
         shown = without_leaves(dict(settings.value), settings.leaves().keys())
         name = _line(mask(check_name(kind, shown)))
@@ -130,8 +130,8 @@ class SystemChecks:
 
     def _beside(self, work: Callable[[], _Try], limit: float, stop: StopToken) -> _Try:
         """
-        Do ``work`` in a thread that is left alone when we stop: neither looking up a name nor an
-        answer that drips in byte by byte can be interrupted.
+        Do ``work`` in a thread that is abandoned on a stop: neither a name lookup nor a slow
+        response can be interrupted.
         """
         results: list[_Try] = []
 
@@ -259,7 +259,7 @@ def _silent(limit: float) -> str:
 
 def _why(exc: BaseException) -> str:
     """
-    What went wrong, for people: the innermost reason, without numbers of the system.
+    Return what went wrong, for people: the innermost reason, without errno.
     """
     import ssl
     from http.client import RemoteDisconnected
@@ -284,7 +284,7 @@ def _why(exc: BaseException) -> str:
 
 def _last_line(output: IO[bytes]) -> str:
     """
-    Return the last line that is not empty, whole: of a part of one a secret might not be
+    Return the last line that is not empty, complete: in a part of a line a secret might not be
     recognised.
     """
     size = output.seek(0, os.SEEK_END)

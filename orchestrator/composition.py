@@ -1,5 +1,6 @@
 """
-The composition root names the concrete classes, imported only by the commands that use them.
+The composition root: the only place that names the concrete classes, imported by commands as
+needed.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def open_store(
     project: ProjectContext, location: StoreLocation | None = None, tell: Tell = warn
 ) -> closing[WatchedStore]:
     """
-    Return the store at a location, else the project's own; ``tell`` is told why not to rely on it.
+    Return the store at a location, else the project's own. ``tell`` is called if it should not be
+    relied on.
     """
     from orchestrator.stores.project_store import project_store
 
@@ -36,7 +38,7 @@ def open_store(
 
 def store_holder(project: ProjectContext, command: str) -> StoreHolder:
     """
-    This process, for a ``store`` command.
+    Return this process as the claim holder of a ``store`` command.
     """
     from orchestrator.app.commands.store_holder import store_holder
     from orchestrator.engine.process.identity import SystemProcesses
@@ -47,7 +49,7 @@ def store_holder(project: ProjectContext, command: str) -> StoreHolder:
 
 def run_files(project: ProjectContext) -> RunFiles:
     """
-    Return the runs of this machine.
+    Return the run files of this machine.
     """
     from orchestrator.stores.runs import RunDirectory
 
@@ -59,7 +61,7 @@ def open_read_context(
     project: ProjectContext, location: StoreLocation | None = None
 ) -> Iterator[ReadContext]:
     """
-    What reading commands read with.
+    Yield the context of commands that only read records.
     """
     from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.engine.process.identity import SystemProcesses
@@ -94,8 +96,9 @@ def open_services(
     store_grace: float | None = None,
 ) -> Iterator[Services]:
     """
-    What a command works with that runs an engine and, with ``records``, writes some. Raises Invalid
-    if the ``current_modules``, those of the project and not of a record, do not accept the engine.
+    Yield the services of a command that runs an engine and, with ``records``, writes records.
+    Raises Invalid if the ``current_modules``, which are those of the project, do not accept the
+    engine.
     """
     from orchestrator.app.event_relay import RedactingSink
     from orchestrator.app.services import Services

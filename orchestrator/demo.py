@@ -1,8 +1,8 @@
 """
-The story that ``orchestrator demo`` tells: an apply that fails after create, and the way back.
+The scenario of ``orchestrator demo``: an apply that fails after create, and the recovery.
 
-The tool is called as anybody calls it, as a process of its own; the server is looked at from
-outside, with a request and in the process table, because a record alone would prove nothing.
+The tool is run as a separate process; the server is observed from outside, with a request and in
+the process table, because a record alone would prove nothing.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ _NOT_PASSED = ("ORCHESTRATOR_", "TF_CLI_ARGS", "TF_WORKSPACE", "TF_VAR_", "TF_DA
 
 class Narrator(Protocol):
     """
-    Who tells the story to people.
+    Prints the scenario.
     """
 
     def chapter(self, title: str) -> None:
         """
-        A new part begins; may wait until the listener is ready.
+        Begin a new part; may wait until the user is ready.
         """
 
     def command(self, line: str) -> None:
         """
-        The command line whose output follows.
+        Print a command line; its output follows.
         """
 
     def fact(self, text: str) -> None:
         """
-        Something that was checked and found so.
+        Print a fact that was checked.
         """
 
     def say(self, text: str) -> None:
         """
-        What it means, or what a command says.
+        Print an explanation, or output of a command.
         """
 
 
 class Interrupt(Exception):
     """
-    A signal that ends the story.
+    A signal ends the scenario.
     """
 
     def __init__(self, number: int) -> None:
@@ -76,12 +76,12 @@ class Interrupt(Exception):
 
 def tell(narrator: Narrator, *, directory: Path | None, engine: str | None) -> None:
     """
-    Tell the story in ``directory``, which must be empty or not there yet; None: a temporary one,
+    Run the scenario in ``directory``, which must be empty or not exist; None: a temporary one,
     removed at the end.
 
-    Whatever happens, what was made is destroyed before this returns or raises. Raises Refused if
-    the story does not go as told, or something could not be taken down; raises Stopped after a
-    signal.
+    In any case, everything that was created is destroyed before this returns or raises. Raises
+    Refused if a step of the scenario fails, or something could not be destroyed; raises Stopped
+    after a signal.
     """
     if directory is not None and directory.exists() and any(directory.iterdir()):
         raise Usage(f"{directory} is not empty", hint="the demo wants a directory of its own")
@@ -168,7 +168,7 @@ def _lives(pid: int) -> bool:
 
 class Stage:
     """
-    The project that the story happens in, and the ways to look at it.
+    The project of the scenario, and ways to observe it.
     """
 
     def __init__(
@@ -184,29 +184,20 @@ class Stage:
         self._environ = environ | {"PATH": path}
 
     def chapter(self, title: str) -> None:
-        """
-        Let a new part begin.
-        """
         with self._signals.heeded():
             self.narrator.chapter(title)
 
     # Calling the tool
 
     def apply(self, *arguments: str, expect: int) -> None:
-        """
-        ``orchestrator apply``.
-        """
         self.run("apply", BLUEPRINT, "--yes", *arguments, *self._engine, expect=expect)
 
     def destroy(self, *, expect: int) -> None:
-        """
-        ``orchestrator destroy``.
-        """
         self.run("destroy", BLUEPRINT, "--yes", *self._engine, expect=expect)
 
     def run(self, *arguments: str, expect: int) -> None:
         """
-        Show a command line, run it, and go on only if it ends with the exit code it should.
+        Print a command line and run it. Raises Refused unless it exits with the expected code.
         """
         self.narrator.command(shlex.join(("orchestrator", *arguments)))
         process = self._start(arguments, stdout=subprocess.PIPE)
@@ -223,8 +214,8 @@ class Stage:
 
     def _show(self, output: IO[str] | None) -> None:
         """
-        Pass on what a command says, up to outputs and next commands. Of a run in progress only what
-        it applies: the end tells the rest.
+        Print a command's output up to outputs and next commands; of the progress of a run only the
+        applied objects.
         """
         ended = False
         for line in map(str.rstrip, output or ()):
@@ -250,7 +241,7 @@ class Stage:
 
     def expect(self, fact: str, *, holds: bool) -> None:
         """
-        Tell a fact; raises Refused if it does not hold.
+        Print a fact. Raises Refused if it does not hold.
         """
         if not holds:
             raise Refused("expectation", f"the demo did not go as told; this is not so: {fact}")
@@ -266,7 +257,7 @@ class Stage:
 
     def outputs(self, step: str) -> dict[str, Any]:
         """
-        Return the outputs of a step as ``status --json`` tells them.
+        Return the outputs of a step from ``status --json``.
         """
         outputs: dict[str, Any] = self._rows().get(step, {}).get("outputs", {})
         return outputs
@@ -282,7 +273,7 @@ class Stage:
 
     def fetch(self, url: str) -> Any:
         """
-        Return the JSON that ``url`` answers with, asked without any proxy; None if nobody answers.
+        Return the JSON at ``url``, requested without a proxy; None if nothing responds.
         """
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
@@ -307,9 +298,9 @@ class Stage:
 
     def clear(self) -> bool:
         """
-        Destroy what is there; whether it is confirmed that nothing is left.
+        Destroy everything; return whether it is confirmed that nothing is left.
 
-        A server that the destroy did not stop is stopped here: a demo leaves no process behind.
+        A server that the destroy did not stop is killed here: a demo leaves no process behind.
         """
         self._signals.close()
         if not self._is_clear():
@@ -329,7 +320,7 @@ class Stage:
 
     def _is_clear(self) -> bool:
         """
-        Return whether the records say of every step that nothing is there, or that it never ran.
+        Return whether the records say for every step that nothing exists, or that it never ran.
         """
         try:
             rows = self._rows().values()
@@ -340,7 +331,8 @@ class Stage:
 
 class Signals:
     """
-    SIGINT, SIGTERM and SIGHUP: the first is ``noted``, and raises `Interrupt` where it is heeded.
+    Handles SIGINT, SIGTERM and SIGHUP: the first is stored in ``noted``, and raises `Interrupt`
+    inside `heeded`.
     """
 
     def __init__(self) -> None:
@@ -351,7 +343,7 @@ class Signals:
     @contextmanager
     def installed(self) -> Iterator[None]:
         """
-        Take the signals over while the body runs.
+        Handle the signals while the body runs.
         """
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {number: signal.signal(number, self._handle) for number in numbers}
@@ -364,7 +356,7 @@ class Signals:
     @contextmanager
     def heeded(self) -> Iterator[None]:
         """
-        Raise `Interrupt` while the body runs, or at once where a signal came before.
+        Raise `Interrupt` on a signal while the body runs, or at once if one came before.
         """
         self._heeded = not self._closed
         try:
@@ -376,7 +368,7 @@ class Signals:
 
     def close(self) -> None:
         """
-        Raise nothing any more: clearing up is under way.
+        Raise nothing any more, because cleaning up has begun.
         """
         self._closed = True
 

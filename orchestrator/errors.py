@@ -1,5 +1,5 @@
 """
-Every error the tool can end with: one class, one cause, one exit code.
+Every error the tool can exit with: one class, one cause, one exit code.
 
 The message says what happened and where; the hint says what to do next.
 """
@@ -103,7 +103,7 @@ class Location(Struct, frozen=True):
 
 class Problem(Struct, frozen=True):
     """
-    One thing wrong with a blueprint, module, input or setting, and where.
+    A problem in a blueprint, module, input or setting, and its place.
     """
 
     message: str
@@ -116,7 +116,7 @@ class Problem(Struct, frozen=True):
 
     def shown_from(self, directory: str) -> Problem:
         """
-        Return the same with its place as it is seen from a directory above.
+        Return the problem with its place relative to a directory above.
         """
         above = f"{directory}/"
         if self.at is None or not self.at.file.startswith(above):
@@ -154,8 +154,8 @@ class Invalid(OrchestratorError):
 class Refused(OrchestratorError):
     """
     Nothing is wrong with the input, but a rule of the tool forbids the action; ``reason`` names it.
-    ``phase`` is the phase in which it showed, ``accepted_by`` are the options of the command by
-    which a person accepts what was refused.
+    ``phase`` is the phase in which it was refused, ``accepted_by`` are the options of the command
+    that accept what was refused.
     """
 
     exit_code, code = 4, "refused"
@@ -177,7 +177,7 @@ class Refused(OrchestratorError):
 
 class ApprovalMissing(OrchestratorError):
     """
-    A mutation was asked for and nobody approved it.
+    A mutation was not approved.
     """
 
     exit_code, code = 5, "approval_missing"
@@ -193,8 +193,8 @@ class PlanChanged(OrchestratorError):
 
 class EngineFailed(OrchestratorError):
     """
-    An engine process failed; ``phase`` says in which phase. ``diagnostics`` are what
-    the engine said, as values of the domain.
+    An engine process failed; ``phase`` says in which phase. ``diagnostics`` are the engine's
+    diagnostics.
     """
 
     exit_code, code = 10, "engine_failed"
@@ -209,9 +209,9 @@ class EngineFailed(OrchestratorError):
 
 class InDoubt(OrchestratorError):
     """
-    Objects may exist of which we cannot tell; ``recover`` says what is safe. ``phase`` is
-    ``surgery`` where the provider state no longer holds what the record knows; ``occupied`` are the
-    addresses at which it holds another object than the recorded one.
+    It is unknown whether objects exist; ``recover`` says what is safe. ``phase`` is ``surgery`` if
+    recorded objects have left the provider state; ``occupied`` are the addresses where it holds
+    another object than the recorded one.
     """
 
     exit_code, code = 11, "in_doubt"
@@ -231,7 +231,7 @@ class InDoubt(OrchestratorError):
 
 class StateDamaged(InDoubt):
     """
-    What is stored as the provider state is none: it was cut off, or is something else.
+    The stored provider state is damaged: truncated, or something else.
     """
 
     exit_code, code = 11, "in_doubt"
@@ -247,7 +247,7 @@ class CheckFailed(OrchestratorError):
 
 class DeadlinePassed(OrchestratorError):
     """
-    A step ran into its configured ``timeout``; recorded.
+    A step exceeded its configured ``timeout``; recorded.
     """
 
     exit_code, code = 13, "deadline"
@@ -263,7 +263,7 @@ class Busy(OrchestratorError):
 
 class StateLocked(Busy):
     """
-    Somebody else holds the lock of the provider state; ``lock_id`` is None if nobody tells it.
+    Somebody else holds the lock of the provider state; ``lock_id`` is None if unknown.
     """
 
     exit_code, code = 20, "busy"
@@ -275,7 +275,7 @@ class StateLocked(Busy):
 
 class Fenced(OrchestratorError):
     """
-    Another writer has appended an entry where we meant to: we no longer own the target.
+    Another writer has appended an entry: we no longer own the target.
     """
 
     exit_code, code = 21, "fenced"
@@ -291,7 +291,7 @@ class StoreUnavailable(OrchestratorError):
 
 class Spooled(OrchestratorError):
     """
-    The engine finished and its outcome could not be recorded: it lies in the spool.
+    The engine finished and its outcome could not be recorded: it is in the spool.
     """
 
     exit_code, code = 23, "spooled"

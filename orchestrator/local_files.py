@@ -1,9 +1,9 @@
 """
-Files that somebody else wrote, opened without trust: only regular ones, and only up to a size; and
-those that a person has us write.
+Opens untrusted files: only regular ones, and only up to a size; and writes files that the user
+named.
 
-Opening a FIFO or a device may block for ever, and reading one may never end; neither can happen
-here, so that a signal is answered whatever lies in the place of a file.
+Opening a FIFO or a device may block for ever, and reading one may never end. Neither can happen
+here, so that signals are handled whatever the file is.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MAX_BYTES = 16 * 1024 * 1024
 
 def read_regular(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
     """
-    Return the content of a regular file of at most ``limit`` bytes; raises OSError for anything
+    Return the content of a regular file of at most ``limit`` bytes. Raises OSError for anything
     else.
 
-    Raises ValueError if the name cannot be that of a file (it holds a NUL character).
+    Raises ValueError if the name is invalid (it holds a NUL character).
     """
     # Without O_NONBLOCK the open itself would wait for a FIFO's writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
@@ -41,7 +41,7 @@ def read_regular(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
 
 def check_regular(path: Path) -> None:
     """
-    Raise OSError if something else than a regular file stands in the place of one.
+    Raise OSError if the path exists and is no regular file.
     """
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "is not a regular file", str(path))
@@ -49,8 +49,8 @@ def check_regular(path: Path) -> None:
 
 def write_file(path: Path, text: str, *, append: bool = False) -> None:
     """
-    Write a file that a person named, also a device or a FIFO that somebody reads; raises OSError
-    for a FIFO that nobody does: opening it would wait for ever.
+    Write a file that the user named, also a device or a FIFO with a reader. Raises OSError for a
+    FIFO without a reader, on which opening would block for ever.
     """
     how = os.O_APPEND if append else os.O_TRUNC
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | how
@@ -71,10 +71,10 @@ _OTHERS_READ, _OTHERS_WRITE = 0o077, 0o022
 
 def keep_private(own: Path, tell: Callable[[str], None]) -> None:
     """
-    Close the tool's own directory and what lies in it to other users; ``tell`` is told what was
-    open. A directory that is not there is made private by who makes it.
+    Make the tool's own directory and its files private; ``tell`` is called with what was open. A
+    directory that does not exist is created private later.
 
-    Raises Invalid if it is a symbolic link or no directory, holds a symbolic link, or belongs to
+    Raises Invalid if it is a symbolic link or no directory, contains a symbolic link, or belongs to
     another user than us or the owner of the project.
     """
     try:
@@ -104,7 +104,7 @@ def keep_private(own: Path, tell: Callable[[str], None]) -> None:
 
 def close_files(paths: Iterable[Path], tell: Callable[[str], None]) -> None:
     """
-    Take from other users what rights they have to files; ``tell`` is told of it.
+    Remove the rights of other users on files; ``tell`` is called about it.
     """
     closed, failed, changeable = [], [], False
     for path in paths:

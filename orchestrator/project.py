@@ -70,7 +70,7 @@ class Settings(Struct, frozen=True):
     """
     The settings of a project. Paths are absolute, times in seconds.
 
-    ``engine`` is what ``--engine`` takes. ``file`` is None if there is no settings file.
+    ``engine`` is a value for ``--engine``. ``file`` is None if there is no settings file.
     """
 
     project_dir: Path
@@ -91,11 +91,11 @@ class Settings(Struct, frozen=True):
 
 def read_settings(start: Path, environ: Mapping[str, str] | None = None) -> Settings:
     """
-    Return the settings that hold in directory ``start``: from the nearest ``orchestrator.yaml``
-    upwards, as far as the trust file that ``environ`` names allows them.
+    Return the settings for directory ``start``: from the nearest ``orchestrator.yaml`` upwards, as
+    far as the trust file named in ``environ`` allows them.
 
-    Without one the project begins at the nearest directory that holds ``blueprints/``, else at
-    ``start``. Raises Invalid with every problem of the file, or where ``start`` is no directory.
+    Without a settings file, the project directory is the nearest one with ``blueprints/``, else
+    ``start``. Raises Invalid with every problem of the file, or if ``start`` is no directory.
     """
     here = Path(os.path.realpath(start))
     if not is_text(str(here)):
@@ -229,8 +229,8 @@ def _seconds(node: Node | None, problems: Problems, *, what: str) -> float | Non
 
 class ProjectContext(Struct, frozen=True):
     """
-    Where the tool was called: the directory, the settings of its project, the environment
-    variables. Relative paths of the command line start at ``directory``.
+    Where the tool was called: the directory, the project's settings, the environment variables.
+    Relative paths on the command line are relative to ``directory``.
     """
 
     directory: Path
@@ -244,7 +244,7 @@ class ProjectContext(Struct, frozen=True):
     @property
     def called_in(self) -> str:
         """
-        The directory that a command must be called in by ``-C``; "" where it is the current one.
+        The ``-C`` directory for offered commands; "" if it is the current one.
         """
         here = Path.cwd()
         return "" if self.directory == here else os.path.relpath(self.directory, here)
@@ -258,8 +258,8 @@ class ProjectContext(Struct, frozen=True):
 
     def limits(self, operations: StoreLocation, store_grace: float | None) -> Limits:
         """
-        Return the times of a run whose operation store is at this location, by the settings;
-        ``store_grace`` is what the command line says, if anything.
+        Return the time limits of a run with this operation store, by the settings; ``store_grace``
+        is the command-line option, if given.
         """
         from orchestrator.app.services import Limits  # here: reading commands must not wait for it
 
@@ -281,7 +281,7 @@ class ProjectContext(Struct, frozen=True):
 
     def seen_stores(self) -> dict[str, frozenset[tuple[str, str]]]:
         """
-        Return the operation stores that this machine has used, by URL: the blueprints and
+        Return the operation stores that this machine has used, by URL, with the blueprints and
         environments whose entries it saw there.
         """
         stores = {}
@@ -297,8 +297,8 @@ class ProjectContext(Struct, frozen=True):
 
 class BlueprintSelection(Struct, frozen=True):
     """
-    A blueprint by name or path, its environment, and the inputs of the command line:
-    ``variables`` are the NAME=VALUE of ``-i``, ``engine_option`` what ``--engine`` says.
+    A blueprint by name or path, its environment, and the inputs of the command line: ``variables``
+    are the NAME=VALUE of ``-i``, ``engine_option`` is that of ``--engine``.
     """
 
     blueprint: str
@@ -310,7 +310,7 @@ class BlueprintSelection(Struct, frozen=True):
 
 def project_context(directory: Path) -> ProjectContext:
     """
-    Return the project that a directory belongs to; raises Invalid if its settings are wrong.
+    Return the project of a directory. Raises Invalid if its settings are wrong.
     """
     return ProjectContext(
         directory=directory, settings=read_settings(directory, os.environ), environ=os.environ

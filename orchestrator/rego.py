@@ -1,8 +1,9 @@
 """
-Rules in Rego, the language of the Open Policy Agent, asked of a plan through `conftest` or `opa`.
+Evaluates rules in Rego, the language of the Open Policy Agent, for a plan, with `conftest` or
+`opa`.
 
-Both take rules `deny`, `violation` and `warn` (also `deny_...`) of any package: sets of texts, or
-of objects with `msg`, and with `step` and `address` where they know them.
+Both evaluate rules `deny`, `violation` and `warn` (also `deny_...`) of any package: sets of texts,
+or of objects with `msg`, and optionally `step` and `address`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _HINT = "install conftest or opa, and try the rules with it"
 
 class RegoRules:
     """
-    Implements the port `PolicyRules` with the programs in the PATH of an environment.
+    Implements the port `PolicyRules` with programs in the PATH of an environment.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -39,8 +40,8 @@ class RegoRules:
         self, rules: Sequence[Path], document: str, *, stop: StopToken
     ) -> list[Violation]:
         """
-        What the rules say of a plan document. That they could not be asked is a violation, too:
-        what nobody has looked at is not allowed.
+        Return the violations of the rules by a plan document. Rules that could not be evaluated are
+        a violation, too: what was not checked is not allowed.
         """
         paths = (shutil.which(name, path=self._environ.get("PATH")) for name in _PROGRAMS)
         program = next((path for path in paths if path is not None), None)
@@ -83,7 +84,7 @@ class RegoRules:
 
 class _Conftest:
     """
-    ``conftest test``: exit 0, or 1 where a rule denies; without JSON it could not ask them.
+    ``conftest test``: exit 0, or 1 if a rule denies; no JSON means that it failed.
     """
 
     def arguments(self, rules: Sequence[Path], plan: Path) -> list[str]:
@@ -107,7 +108,7 @@ class _Conftest:
 
 class _Opa:
     """
-    ``opa eval`` of all that the rules define: exit 0, or 2 with ``errors``.
+    ``opa eval`` of all rules: exit 0, or 2 with ``errors``.
     """
 
     def arguments(self, rules: Sequence[Path], plan: Path) -> list[str]:
@@ -136,7 +137,7 @@ _conftest, _opa = _Conftest(), _Opa()
 
 def _rules(value: Json) -> Iterator[tuple[str, Sequence[Json]]]:
     """
-    Yield the rules that say something, in the tree of packages.
+    Yield the rules with results from the tree of packages.
     """
     for name, item in value.items() if isinstance(value, dict) else ():
         if not _RULE.fullmatch(name):

@@ -1,5 +1,5 @@
 """
-What a run takes from around it: time, ids, who runs it, which revision of the source.
+What a run takes from the system: time, ids, the actor, the revision of the source.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _CI = (
 
 def warn(message: str) -> None:
     """
-    Say on stderr what the person should know whatever the command shows.
+    Print a warning on stderr, whatever the command prints.
     """
     with suppress(OSError):
         sys.stderr.write(f"warning: {escaped(message)}\n")
@@ -86,7 +86,7 @@ class RandomIds:
 
 def actor(environ: Mapping[str, str]) -> Actor:
     """
-    Who runs it; in CI with the system's name and the job's address.
+    Return who runs the tool; in CI with the system's name and the job's URL.
     """
     import getpass
 
@@ -110,8 +110,7 @@ def _ci(environ: Mapping[str, str]) -> str | None:
 
 def source(root: Path, blueprint_path: str) -> Source:
     """
-    Return the git revision of the project and whether it has uncommitted changes; none outside of
-    git.
+    Return the project's git revision and whether it has uncommitted changes; none outside git.
     """
     revision = _git(root, "rev-parse", "HEAD")
     dirty = bool(revision and _git(root, "status", "--porcelain", "--untracked-files=no"))

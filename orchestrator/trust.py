@@ -1,15 +1,15 @@
 """
-What an operator lets a project's own files run and name: the file in ``ORCHESTRATOR_TRUST``.
+What an operator allows a project's own files to run and name: the file in ``ORCHESTRATOR_TRUST``.
 
 ```yaml
 trust:
-  commands: false                  # no program that the project names is run by this tool
-  stores: ["s3://acme/operations"] # besides what lies in the project
-  module_roots: [/srv/modules]     # besides what lies in the project
+  commands: false                  # the tool runs no program that the project names
+  stores: ["s3://acme/operations"] # besides those in the project
+  module_roots: [/srv/modules]     # besides those in the project
 ```
 
-What it does not mention is not restricted. It is not of the project: a merge request cannot change
-it.
+What it does not mention is not restricted. It is not part of the project, so that a merge request
+cannot change it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _FILE_URL = re.compile(r"(?:sqlite:(?://)?)?(?P<path>(?![a-z][a-z0-9+.-]+:).+)",
 
 class Trust(Struct, frozen=True):
     """
-    What the files of a project may do. ``stores`` and ``module_roots`` are None if nothing is said
-    of them; ``file`` names the file for messages.
+    What the files of a project may do. ``stores`` and ``module_roots`` are None if not restricted;
+    ``file`` names the file for messages.
     """
 
     file: str = ""
@@ -44,14 +44,14 @@ class Trust(Struct, frozen=True):
 
     def check_command(self, what: str, at: Location | None, problems: Problems) -> None:
         """
-        Add a problem where ``what`` would run a program that the project names.
+        Add a problem if ``what`` would run a program that the project names.
         """
         if not self.commands:
             problems.add(self.forbidden(what, "commands: false"), at)
 
     def check_store(self, url: str, root: Path, at: Location | None, problems: Problems) -> None:
         """
-        Add a problem where a store may not be used by the project in ``root``.
+        Add a problem if the project in ``root`` may not use a store.
         """
         if not self.allows_store(url, root):
             hint = f"it allows {', '.join(self.stores or ()) or 'none outside of the project'}"
@@ -72,7 +72,7 @@ class Trust(Struct, frozen=True):
         self, directory: Path, root: Path, at: Location, problems: Problems
     ) -> None:
         """
-        Add a problem where modules of a directory may not be used by the project in ``root``.
+        Add a problem if the project in ``root`` may not use modules of a directory.
         """
         if self.module_roots is None:
             return
@@ -86,10 +86,11 @@ class Trust(Struct, frozen=True):
 
 def read_trust(environ: Mapping[str, str], root: Path) -> Trust:
     """
-    What the file in ``ORCHESTRATOR_TRUST`` says; without that variable everything is allowed.
+    Return the content of the file in ``ORCHESTRATOR_TRUST``; without that variable everything is
+    allowed.
 
-    Raises Invalid with every problem of the file, also where it is not there or lies in the project
-    in ``root``: what is forbidden is never allowed by mistake.
+    Raises Invalid with every problem of the file, also if it does not exist or lies in the project
+    in ``root``: nothing forbidden may be allowed by mistake.
     """
     name = environ.get(VARIABLE)
     if name is None:

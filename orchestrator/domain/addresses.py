@@ -1,5 +1,5 @@
 """
-Addresses of resource instances, such as ``module.a["x"].aws_instance.this[0]``, taken apart.
+Parses addresses of resource instances such as ``module.a["x"].aws_instance.this[0]``.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _DATA_SOURCE = re.compile(rf"(?:module\.{_NAME}(?:{_KEY})?\.)*data\.")
 
 class Address(Struct, frozen=True):
     """
-    ``resource`` is the address without the instance's own key; ``key`` what ``each.key`` or
-    ``count.index`` is in it, as text, None if the resource has but one instance.
+    An address. ``resource`` is the address without the instance's own key; ``key`` is its
+    ``each.key`` or ``count.index`` as text, None if the resource has a single instance.
     """
 
     text: str
@@ -34,7 +34,7 @@ class Address(Struct, frozen=True):
     @property
     def provider_name(self) -> str:
         """
-        The local name of the provider that the type belongs to, unless its module says otherwise.
+        The local name of the type's default provider.
         """
         return self.type.partition("_")[0]
 
@@ -58,7 +58,7 @@ def parse_address(text: str) -> Address:
 
 def without_keys(address: str) -> str:
     """
-    Return the address of the resource in a module's text: without the keys of instances and calls.
+    Return the address without instance keys, as in the module's configuration.
 
     >>> without_keys('module.a["x.y"].aws_instance.this[0]')
     'module.a.aws_instance.this'

@@ -1,10 +1,11 @@
 """
-The steps of a blueprint composed into one temporary root, so that one engine plan covers all.
+Composes the steps of a blueprint into one temporary root module, so that one engine plan covers
+all.
 
-Each step is a module call of the root and a reference to another step's output is a reference to
-that call's output: what is not known before an apply stays unknown in every step that depends on
-it. The provider states of the steps are merged into one, each below its module call. Nothing of
-this is ever applied.
+Each step is a module call of the root, and a reference to another step's output is a reference to
+that call's output: a value that is unknown before an apply stays unknown in every dependent step.
+The provider states of the steps are merged into one, each below its module call. None of this is
+ever applied.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ _OF_A_CHILD = frozenset({"Backend configuration ignored", "Redundant empty provi
 
 class ProviderConfiguration(Struct, frozen=True):
     """
-    A provider configuration that the blueprint gives a step: the source of the provider, the block
-    in Terraform's JSON syntax, and the values of the variables that stand for secrets in it.
+    A step's provider configuration in the blueprint: the provider's source, the block in
+    Terraform's JSON syntax, and the values of the variables that replace secrets in it.
     """
 
     source: str
@@ -64,7 +65,7 @@ class ProviderConfiguration(Struct, frozen=True):
     @property
     def key(self) -> str:
         """
-        The key of the configuration: equal configurations have equal keys.
+        The key of the configuration; equal configurations have equal keys.
         """
         return json.dumps([self.source, self.block, dict(self.variables)], sort_keys=True)
 
@@ -74,10 +75,10 @@ class ModuleCall(Struct, frozen=True):
     A step as a module call of the composed root.
 
     ``expressions`` are its inputs that refer to other steps, in Terraform's JSON syntax, ``values``
-    the others. ``outputs`` tells of each output whether it is sensitive, ``types`` of which type it
-    is in the provider state (None: of none, for it is null). ``configured`` are the
-    source addresses of the providers that the module configures itself; ``providers`` are what it
-    is passed, by local name. ``module`` is the path of the module for people.
+    the others. ``outputs`` maps each output to whether it is sensitive, ``types`` to its type in
+    the provider state (None: it is null). ``configured`` are the source addresses of providers that
+    the module configures itself; ``providers`` are those passed to it, by local name. ``module`` is
+    the path of the module for people.
     """
 
     step: str
@@ -94,7 +95,7 @@ class ModuleCall(Struct, frozen=True):
     @property
     def regions(self) -> dict[str, str]:
         """
-        The regions of the provider configurations that it is passed, by local name.
+        The regions of the provider configurations passed to it, by local name.
         """
         values = {name: item.block.get("region") for name, item in self.providers.items()}
         return {name: region for name, region in values.items() if isinstance(region, str)}
@@ -102,22 +103,22 @@ class ModuleCall(Struct, frozen=True):
     @property
     def prefix(self) -> str:
         """
-        The prefix of the addresses of the step's objects in the composed plan.
+        The prefix of the step's addresses in the composed plan.
         """
         return f"module.{self.name}."
 
     def place(self, at: str) -> str:
         """
-        Return a place that the composed root names, as one in the project.
+        Return a file of the composed root as a path in the project.
         """
         inside = posixpath.relpath(at, self.source)
         return posixpath.normpath(posixpath.join(self.module, inside))
 
     def output_reference(self, reference: Reference, *, typed: bool) -> str:
         """
-        Return the expression for one of its outputs. A sensitive mark does not travel, nor, unless
-        it is for a ``typed`` variable, the type of a collection: planned alone, the step that reads
-        it would see none of it, and either is a change to an engine.
+        Return the expression for an output. The sensitive mark and, except for a ``typed``
+        variable, the type of a collection are removed: a separate plan of the reading step would
+        not see them, and engines treat either as a change.
         """
         output = reference.names[1]
         value = f"module.{self.name}.{output}"
@@ -130,9 +131,9 @@ class ModuleCall(Struct, frozen=True):
 
 class ComposedRoot(Struct, frozen=True):
     """
-    The module calls by step, the steps by the name of their call, the root's outputs, each of which
-    stands for an output (step, name), and its provider configurations by their key: equal ones of
-    several steps are one, and one process.
+    The module calls by step, the steps by the name of their call, the root's outputs, each for an
+    output (step, name), and its provider configurations by key: equal ones of several steps are
+    shared, in one process.
     """
 
     calls: Mapping[str, ModuleCall]
@@ -145,8 +146,8 @@ class ComposedRoot(Struct, frozen=True):
         cls, calls: Iterable[ModuleCall], states: Mapping[str, Mapping[str, Json]]
     ) -> ComposedRoot:
         """
-        Return the root of these calls; ``states`` are the provider states of their steps, whose
-        outputs the modules may no longer declare.
+        Return the root of these calls; ``states`` are the provider states of their steps, which may
+        have outputs that the modules no longer declare.
         """
         by_step = {call.step: call for call in calls}
         named = [
@@ -220,7 +221,7 @@ class ComposedRoot(Struct, frozen=True):
 
     def state(self, states: Mapping[str, Mapping[str, Json]], engine_version: str) -> bytes:
         """
-        Return one provider state of all steps, their objects, dependencies and provider
+        Return the merged provider state of all steps, with objects, dependencies and provider
         configurations below their module calls.
         """
         resources = [
@@ -246,7 +247,7 @@ class ComposedRoot(Struct, frozen=True):
 
     def _merged_resource(self, call: ModuleCall, resource: Mapping[str, Json]) -> dict[str, Json]:
         """
-        Return a resource of the step's state as the merged state holds it.
+        Return a resource of the step's state in the form of the merged state.
         """
         inner = resource.get("module")
         merged = {**resource, "module": call.prefix + inner if inner else call.prefix.rstrip(".")}
@@ -265,8 +266,8 @@ class ComposedRoot(Struct, frozen=True):
 
     def _configuration(self, call: ModuleCall, reference: str) -> str:
         """
-        Return the provider configuration of an object: one that the module makes goes with it, one
-        that it is passed is the root's; so is the default one, which nobody configures.
+        Return the provider configuration of an object in the merged state: one of the module itself
+        is below its call, one that is passed or default is the root's.
         """
         if reference.startswith("module."):
             return call.prefix + reference
@@ -280,8 +281,8 @@ class ComposedRoot(Struct, frozen=True):
 
     def messages(self, messages: Iterable[Message]) -> dict[str, list[Message]]:
         """
-        What the plan says of each step, as the step's own plan would say it. What concerns no step
-        in particular is left out.
+        Return the plan's messages by step, as the step's own plan would have them. Messages about
+        no single step are dropped.
         """
         by_step: dict[str, list[Message]] = {step: [] for step in self.calls}
         for message in messages:
@@ -311,7 +312,7 @@ class ComposedRoot(Struct, frozen=True):
 
     def contents(self, content: PlanContent) -> dict[str, PlanContent]:
         """
-        Return what the plan holds of each step, as the step's own plan would.
+        Return the plan's content by step, as the step's own plan would have it.
         """
 
         def resource(item: ResourceChange) -> Owned[ResourceChange]:
@@ -379,8 +380,8 @@ class ComposedRoot(Struct, frozen=True):
 
     def diagnostic(self, diagnostic: Diagnostic) -> tuple[str | None, Diagnostic]:
         """
-        Return the step that a diagnostic concerns, by its address or the file that it names, and
-        the diagnostic as of the step's own root.
+        Return the step of a diagnostic, by its address or file, and the diagnostic as in the step's
+        own plan.
         """
         step, address = self.locate(diagnostic.address or "")
         first, inside, _ = (diagnostic.at or "").removeprefix("./").partition("/")
@@ -394,7 +395,7 @@ class ComposedRoot(Struct, frozen=True):
 
     def locate(self, address: str) -> Owned[str]:
         """
-        Return the step of an address of the composed root, and the address in the step's own root.
+        Return the step of an address in the composed root, and the address in the step's own root.
         """
         kind, _, rest = address.partition(".")
         name, _, own = rest.partition(".")
@@ -425,7 +426,7 @@ def _by_owner(
 def _warns_of_call(diagnostic: Diagnostic) -> bool:
     """
     Return whether a warning is only about a module being called: it names a file of the composed
-    root, or is of a kind that no root is warned of.
+    root, or is of a kind that root modules do not get.
     """
     of_root = diagnostic.at is not None and "/" not in diagnostic.at.removeprefix("./")
     return diagnostic.severity == "warning" and (of_root or diagnostic.summary in _OF_A_CHILD)
@@ -433,8 +434,8 @@ def _warns_of_call(diagnostic: Diagnostic) -> bool:
 
 def _as_in_json(value: str, kind: Json, depth: int = 0) -> str:
     """
-    Return the expression for a value of this type, as the state notes it, with the type that its
-    JSON text has: lists and objects are all that is in one.
+    Return an expression for a value of this type (in the state's notation) with the type that its
+    JSON text has, which knows only lists and objects.
     """
     key, item = f"k{depth}", f"v{depth}"
     match kind:
@@ -470,7 +471,7 @@ def _has_collection(kinds: Sequence[Json]) -> bool:
 
 def call_names(steps: Sequence[str]) -> dict[str, str]:
     """
-    Return a name for the module call of each step: an identifier, also for ``web["eu"]``.
+    Return a name for the module call of each step, a valid identifier even for ``web["eu"]``.
     """
     return {step: f"s{number}_{_identifier(step)}" for number, step in enumerate(steps)}
 
@@ -481,14 +482,14 @@ def _identifier(step: str) -> str:
 
 def _is_source(full: str, source: str) -> bool:
     """
-    Return whether a source, which may leave out the registry's host, is this full one.
+    Return whether a source, which may omit the registry host, is this full one.
     """
     return f"/{full}".endswith(f"/{source}")
 
 
 def _with_variables(value: Json, names: Mapping[str, str]) -> Json:
     """
-    Return a block with its references to variables renamed.
+    Return a block with its variables renamed.
     """
     match value:
         case str():
@@ -501,3 +502,15 @@ def _with_variables(value: Json, names: Mapping[str, str]) -> Json:
             return [_with_variables(item, names) for item in value]
         case _:
             return value
+
+
+def _within(regions: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """
+    Return the regions of the provider configurations in a module, named as in its own plan.
+    """
+    inside = prefix.rstrip(".") + ":"
+    return {
+        name.removeprefix(inside): region
+        for name, region in regions.items()
+        if name.startswith(inside)
+    }

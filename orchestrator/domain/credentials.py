@@ -1,5 +1,5 @@
 """
-What may be a credential among settings that stand in a blueprint as they are.
+Recognises credentials among literal settings in a blueprint.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _IN_TEXT = re.compile(
 
 def is_credential(name: str, value: Json) -> bool:
     """
-    Return whether the setting of this name is a credential, or has one in its text, as a URL may.
+    Return whether the setting of this name is a credential, or contains one, as a URL may.
 
     >>> is_credential("password", "x"), is_credential("conn_str", "postgres://u:p@db/x")
     (True, True)

@@ -1,6 +1,6 @@
 """
-What a destroy does with each step, and in which order: what is kept, what is taken down by the
-engine, and what goes with the parent that owns it.
+What a destroy does with each step, and in which order: what is retained, what the engine destroys,
+and what goes with the parent that owns it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from orchestrator.domain.values import replace
 
 def applied_graph(graph: Graph, records: Mapping[str, OperationRecord | None]) -> Graph:
     """
-    Return the graph of a blueprint with what each step that is alive needed when it was applied:
-    that holds until the next apply. The blueprint alone where both together would be a cycle.
+    Return the blueprint's graph, extended by the dependencies with which live steps were applied:
+    they hold until the next apply. If both together form a cycle, the blueprint's graph alone.
     """
     needs = {step: set(graph.needs(step)) for step in graph.order}
     for step, upstreams in needs.items():
@@ -42,7 +42,7 @@ Records = Mapping[str, OperationRecord | None]
 
 class Teardown(Struct, frozen=True):
     """
-    ``skipped`` are the selected steps that stay, with the reason; ``todo`` those to take down.
+    ``skipped`` are the selected steps that stay, with the reason; ``todo`` those to destroy.
 
     ``removed_with`` maps each step of ``todo`` that goes with its parent to that parent. ``order``
     is the graph of ``todo``: each step needs what must be confirmed gone before it.
@@ -62,10 +62,10 @@ def teardown(
     skip_before_destroy: bool = False,
 ) -> Teardown:
     """
-    Return the teardown of the selected steps, as their records are now.
+    Return the teardown of the selected steps by their current records.
 
-    What is to do something before it is destroyed is taken down by itself while its parent is
-    there: that work needs it alive. With ``skip_before_destroy`` it goes along all the same.
+    An owned step with a before_destroy hook is destroyed by itself, while its parent exists: the
+    hook needs it alive. With ``skip_before_destroy`` it goes with its parent.
     """
     deployment = replace(deployment, graph=applied_graph(deployment.graph, records))
     retained = retained_steps(deployment, records, selected)
@@ -103,10 +103,10 @@ def retained_steps(
 
 def owners(deployment: Deployment, records: Records) -> dict[str, str]:
     """
-    Return the parent of each step that was made inside one: blueprint and record must agree.
+    Return the parent of each owned step; blueprint and record must agree.
 
-    A step that is only declared to be owned, and was not applied so, is taken down by itself: it
-    may outlive the parent.
+    A step that is declared as owned but was not applied so is destroyed by itself: it may outlive
+    the parent.
     """
     parents: dict[str, str] = {}
     for name, step in deployment.steps.items():
@@ -121,14 +121,14 @@ def removed_with_parent(
     graph: Graph, parents: Mapping[str, str], todo: Collection[str], gone: Collection[str]
 ) -> dict[str, str]:
     """
-    Return the steps of ``todo`` that go with their parent, which is in ``todo`` too or gone
-    already.
+    Return the steps of ``todo`` that go with their parent, which is in ``todo`` too or already
+    gone.
 
-    Where that would make steps wait for each other, such as for something that needs the parent and
-    that the child needs, the child is taken down by itself, first.
+    If steps would then wait for each other, for example for a step that needs the parent and that
+    the child needs, the child is destroyed by itself, first.
 
     >>> graph = Graph({"host": [], "disk": ["host"], "files": ["disk"]})
-    >>> going_along(graph, {"disk": "host", "files": "disk"}, ["disk", "files"], [])
+    >>> removed_with_parent(graph, {"disk": "host", "files": "disk"}, ["disk", "files"], [])
     {'files': 'disk'}
     """
     follows: dict[str, str] = {}
@@ -156,8 +156,8 @@ def ancestors(follows: Mapping[str, str], step: str) -> list[str]:
 
 def destroy_graph(graph: Graph, follows: Mapping[str, str], todo: Collection[str]) -> Graph:
     """
-    Return the graph for taking down: each step needs its dependents to be gone, but for those that
-    go with it, and what goes with a parent needs that parent to be gone.
+    Return the graph of a destroy: each step needs its dependents to be gone, except those that go
+    with it, and a step that goes with its parent needs the parent to be gone.
     """
     wanted = set(todo)
     needs: dict[str, set[str]] = {}
@@ -188,6 +188,6 @@ def with_children(deployment: Deployment, selected: Sequence[str]) -> tuple[str,
 
 def _exists(record: OperationRecord | None) -> bool:
     """
-    Return whether a target is potentially alive.
+    Return whether a target may be alive.
     """
     return record is not None and record.status not in NOTHING_THERE

@@ -1,6 +1,6 @@
 """
-What a command of the engine does, by its words: read, change provider state, or what another verb
-of this tool does with a journal.
+Classifies engine commands for `exec`: read-only, changing provider state, or reserved for another
+verb of this tool, which keeps a journal.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ TAKE_VARIABLES: Mapping[EngineKind, frozenset[str]] = {
 
 def verb_of(words: Sequence[str]) -> tuple[str, ...]:
     """
-    Return the one or two words with which a command begins.
+    Return the one or two words of a command's verb.
 
     >>> verb_of(["state", "mv", "a.b", "a.c"]), verb_of(["providers", "-no-color"])
     (('state', 'mv'), ('providers',))
@@ -103,8 +103,8 @@ class EngineCommand(Struct, frozen=True):
     @classmethod
     def parse(cls, words: Sequence[str]) -> EngineCommand:
         """
-        Return the command in ``words``; raises Usage if there is none, Refused if it is not run by
-        hand.
+        Return the command in ``words``. Raises Usage if there is none, Refused if it must not be
+        run by hand.
         """
         if not words:
             raise Usage("no command for the engine", hint="put it after --, such as -- state list")
@@ -133,26 +133,26 @@ class EngineCommand(Struct, frozen=True):
     @property
     def mutates(self) -> bool:
         """
-        Whether it may change provider state, or is not known.
+        Whether it may change provider state; true for unknown commands.
         """
         return self.name not in READS
 
     @property
     def takes_variables(self) -> bool:
         """
-        Whether it works with the values of a module's variables, whichever the engine.
+        Whether it uses the values of a module's variables, with any engine.
         """
         return self.name in _WITH_VALUES
 
     @property
     def prints_values(self) -> bool:
         """
-        Whether what it prints may hold values of inputs, outputs or objects.
+        Whether its output may contain values of inputs, outputs or objects.
         """
         return self.name not in _WITHOUT_VALUES
 
     def words(self, *options: str) -> tuple[str, ...]:
         """
-        Return all of it, with options of ours after the verb.
+        Return the words, with additional options after the verb.
         """
         return (*self.verb, *options, *self.rest)

@@ -1,5 +1,5 @@
 """
-What the JSON documents of reading commands are made of.
+Base classes of the JSON documents.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class JsonModel(BaseModel):
     @classmethod
     def of(cls, source: BaseModel, **more: object) -> Self:
         """
-        Return the document part that shows ``source``: of each field that both have, the value;
-        ``more`` are the others, and those that are shown differently.
+        Return a document part with the fields it shares with ``source``; ``more`` are the other
+        fields, and those with other values.
         """
         shared = cls.model_fields.keys() & type(source).model_fields.keys()
         return cls.model_validate({name: getattr(source, name) for name in shared} | more)
@@ -32,7 +32,7 @@ class JsonModel(BaseModel):
 
 class JsonDocument(JsonModel):
     """
-    A whole document; its ``schema`` field names it and its major version.
+    A whole document; its ``schema`` field holds its name and major version.
     """
 
     def to_json(self, *, indent: int | None = 2) -> str:
@@ -44,8 +44,8 @@ class JsonDocument(JsonModel):
 
 class HookTarget(JsonModel):
     """
-    The root of a module that a step declares as one of its hooks, as its newest record tells it.
-    Its objects stay when the step is destroyed: ``objects`` are alive.
+    The module of a step's hook by its newest record. Its objects stay when the step is destroyed:
+    ``objects`` are alive.
     """
 
     target: Word

@@ -113,8 +113,8 @@ class Masker:
 
     def add(self, value: Json) -> None:
         """
-        Treat every leaf of ``value`` as sensitive from now on, also where a text holds JSON; keys
-        of objects are not.
+        Treat every leaf of ``value`` as sensitive from now on, also if a text contains JSON; object
+        keys are not.
         """
         texts, numbers = _leaves(value)
         parts = {part for text in texts for part in _parts(text)}
@@ -130,13 +130,14 @@ class Masker:
 
     def mask(self, text: str) -> str:
         """
-        ``text`` with ``(sensitive)`` for everything sensitive in it. Masking twice changes nothing.
+        Return ``text`` with everything sensitive replaced by ``(sensitive)``. Masking is
+        idempotent.
         """
         return (self._mask or self._compiled())(text)
 
     def mask_json(self, value: Json) -> Json:
         """
-        Return a copy of ``value`` with its texts, keys and sensitive numbers masked.
+        Return a copy of ``value`` with texts, keys and sensitive numbers masked.
         """
         if isinstance(value, str):
             return self.mask(value)
@@ -151,14 +152,14 @@ class Masker:
 
     def hides(self, value: Json) -> bool:
         """
-        Return whether something in the value would come out masked, or has come out masked.
+        Return whether the value contains something sensitive, or was already masked.
         """
         return self.mask_json(value) != value or MARK in json.dumps(value, default=str)
 
     def _compiled(self) -> Callable[[str], str]:
         """
-        Return the function that masks what is sensitive by now. It remembers short texts: names,
-        addresses and messages are written again and again.
+        Return the current masking function. It caches short texts: names, addresses and messages
+        recur.
         """
         with self._lock:
             if self._mask is None:
@@ -207,7 +208,7 @@ def _holds(
     pattern: re.Pattern[str], within_base64: Collection[str], text: str, depth: int = 1
 ) -> bool:
     """
-    Return whether something sensitive is in a text, also where it is encoded within it again.
+    Return whether a text contains something sensitive, also in nested encodings.
     """
     if not text:
         return False
@@ -223,8 +224,8 @@ def _holds(
 
 def _from_base64(word: str) -> str:
     """
-    Return the text that a word is the base64 of, also that of UTF-16 in either order of bytes;
-    empty if it is none, as nearly every word.
+    Return the text that a word encodes in base64, also as UTF-16 in either byte order; empty if it
+    is none, as nearly every word.
     """
     signs = word.rstrip("=").replace("-", "+").replace("_", "/")
     try:
@@ -246,8 +247,8 @@ def _spans(
     pattern: re.Pattern[str], within_base64: Collection[str], text: str
 ) -> list[tuple[int, int]]:
     """
-    Return the stretches to replace, in order; values that overlap give one stretch, marks none. The
-    signs beside a piece of base64 hold some bits of the value, too.
+    Return the ranges to replace, in order; overlapping values are merged, existing marks skipped.
+    The characters next to a base64 match hold bits of the value, too.
     """
     spans: list[tuple[int, int]] = []
     marked = 0
@@ -272,8 +273,8 @@ def _marked(match: re.Match[str]) -> str:
 
 def _either(words: Iterable[str], depth: int = 0) -> str:
     """
-    Return a pattern for the longest of the words. The first characters are branched on, for ``re``
-    tries one alternative after the other.
+    Return a pattern for the longest match of the words. It branches on the first characters,
+    because ``re`` tries one alternative after the other.
     """
     remaining = sorted(words, key=len, reverse=True)
     if len(remaining) <= 1 or depth == SHORTEST:
@@ -309,7 +310,7 @@ def _leaves(value: Json) -> tuple[set[str], set[str]]:
 
 def json_within(text: str) -> Json:
     """
-    What a text holds as JSON; None if it holds no structure or text.
+    Return the JSON value in a text, None if it is neither a structure nor a text.
     """
     if not _STRUCTURE.match(text):
         return None
@@ -331,7 +332,8 @@ def _digits(number: float) -> set[str]:
 
 def _parts(text: str) -> Iterator[str]:
     """
-    What of a text is sensitive by itself: the whole, and every line, with and without indentation.
+    Yield the parts of a text that are sensitive by themselves: the whole, and every line, with and
+    without indentation.
     """
     for part in (text, *text.splitlines()):
         for variant in {part, part.strip(), unicodedata.normalize("NFC", part)}:  # as engines do
@@ -341,8 +343,8 @@ def _parts(text: str) -> Iterator[str]:
 
 def _forms(text: str) -> set[str]:
     """
-    Return a text in all the encodings it is looked for: also JSON in JSON in JSON, as engines print
-    what providers and ``jsonencode`` give them.
+    Return a text in all encodings that are searched: also JSON in JSON in JSON, as engines print
+    values from providers and ``jsonencode``.
     """
     data = _data(text)
     quoted = _json(text)
@@ -357,7 +359,7 @@ def _data(text: str) -> bytes:
 
 def _json(text: str) -> set[str]:
     """
-    As Python and Go write it within a JSON string.
+    Return the text inside a JSON string, as Python and Go write it.
     """
     plain = json.dumps(text, ensure_ascii=False)[1:-1]
     go = plain
@@ -373,7 +375,7 @@ def _json(text: str) -> set[str]:
 
 def _hcl(text: str) -> str:
     """
-    As it stands within a quoted HCL string.
+    Return the text inside a quoted HCL string.
     """
     for character, escaped in (
         ("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"),
@@ -385,8 +387,8 @@ def _hcl(text: str) -> str:
 
 def _quoted(text: str) -> set[str]:
     """
-    As it stands in HTML, by Python's and Go's way, within single quotes of a shell, and as Python
-    shows it.
+    Return the text in HTML as Python and Go escape it, in single quotes of a shell, and as a Python
+    repr.
     """
     import html  # here: reading commands mask nothing
 
@@ -402,7 +404,8 @@ def _quoted(text: str) -> set[str]:
 
 def _percent(data: bytes) -> set[str]:
     """
-    As it stands in URLs and forms, by Python's, JavaScript's and Go's idea of what is safe there.
+    Return the text percent-encoded for URLs and forms, with the safe characters of Python,
+    JavaScript and Go.
     """
     forms = set()
     for safe in (b"", b"/", b"!*'()", b"$&+:=@"):
@@ -415,7 +418,8 @@ def _percent(data: bytes) -> set[str]:
 
 def _base64(data: bytes) -> set[str]:
     """
-    As base64, standard and URL-safe, with and without padding, and from within longer data.
+    Return the text as base64, standard and URL-safe, with and without padding, at each offset
+    within longer data.
     """
     forms = set()
     for before, skipped in ((0, 0), (1, 2), (2, 3)):
@@ -430,8 +434,8 @@ def _base64(data: bytes) -> set[str]:
 
 def _wrapped(data: bytes) -> Iterator[str]:
     """
-    Yield the lines of its base64, as PEM and MIME wrap it; what follows it may change the last
-    signs.
+    Yield the lines of wrapped base64, as in PEM and MIME; the last characters may depend on what
+    follows.
     """
     encoded = base64.b64encode(data).decode()[: len(data) * 8 // 6]
     for width in (64, 76):

@@ -1,5 +1,5 @@
 """
-What one provider state holds: objects and outputs, secrets included.
+The content of a provider state: objects and outputs, secrets included.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.domain.values import replace
 class StateObject(Struct, frozen=True):
     """
     A managed resource instance in provider state. ``id`` is None if the type has none;
-    ``configuration`` names the provider configuration that manages it, module and alias included.
+    ``configuration`` names the provider configuration that manages it, with module and alias.
     """
 
     address: str
@@ -35,15 +35,15 @@ class StateObject(Struct, frozen=True):
     @property
     def label(self) -> str:
         """
-        The object among those at its address, with its id.
+        The name of the object with its id.
         """
         return f"{object_name(self.address, self.deposed)} ({self.id})"
 
 
 class StateOutput(Struct, frozen=True):
     """
-    An output in provider state. ``sensitive`` is what the module declares; ``secret_leaves`` are
-    the places in the value of an output that is not declared sensitive and holds a known secret.
+    An output in provider state. ``sensitive`` is the module's declaration; ``secret_leaves`` are
+    the places of known secrets in an output that is not declared sensitive.
     """
 
     value: Json
@@ -60,7 +60,7 @@ class StateOutput(Struct, frozen=True):
     @property
     def secret_values(self) -> tuple[Json, ...]:
         """
-        The secret values of the output.
+        The secret values in the output.
         """
         if self.sensitive:
             return (self.value,)
@@ -68,8 +68,8 @@ class StateOutput(Struct, frozen=True):
 
     def with_secrets(self, hides: Callable[[Json], bool], shape: Json = NO_SHAPE) -> StateOutput:
         """
-        Return the same with the leaves added that ``hides`` finds, or that were secret before:
-        ``shape`` is the value as it was recorded, secret leaves replaced.
+        Return the output with further secret leaves: those for which ``hides`` is true, and those
+        replaced in ``shape``, the value as it was recorded.
         """
         if self.sensitive:
             return self
@@ -86,10 +86,10 @@ class StateOutput(Struct, frozen=True):
 
 class PulledState(Struct, frozen=True):
     """
-    The result of one ``state pull``. A state that was never written has no lineage and serial 0.
+    The result of a ``state pull``. A state that was never written has no lineage and serial 0.
     ``engine_version`` is that of the engine that wrote it. ``secrets`` are the sensitive values of
-    its objects, ``attributes`` all of them. ``raw`` is the state itself, secrets included: they
-    stay in memory or in a 0600 file.
+    its objects, ``attributes`` all values. ``raw`` is the state itself, secrets included: it stays
+    in memory or in a 0600 file.
     """
 
     lineage: str | None
@@ -105,8 +105,7 @@ class PulledState(Struct, frozen=True):
         self, hides: Callable[[Json], bool], shapes: Mapping[str, Json] | None = None
     ) -> PulledState:
         """
-        Return the state with the secrets marked in outputs that the module does not declare
-        sensitive.
+        Return the state with secrets marked in outputs that the module does not declare sensitive.
         """
         shapes = shapes or {}
         outputs = {
@@ -118,14 +117,14 @@ class PulledState(Struct, frozen=True):
     @property
     def document(self) -> Mapping[str, Json]:
         """
-        The state as the engine wrote it, {} where it was never written.
+        The state as the engine wrote it, {} if never written.
         """
         return state_document(self.raw) if self.raw.strip() else {}
 
     @property
     def exact(self) -> bool:
         """
-        Whether our numbers are those of the state: an engine computes with more digits.
+        Whether floats hold all numbers of the state exactly: engines use more digits.
         """
         rounded: list[str] = []
 
@@ -160,7 +159,7 @@ class PulledState(Struct, frozen=True):
 
 def state_document(raw: bytes, *, parse_float: Callable[[str], float] = float) -> dict[str, Json]:
     """
-    Return the JSON document of a provider state; raises ValueError if there is none. Text before
+    Return the JSON document of a provider state. Raises ValueError if there is none. Text before
     and after it is ignored: engines print warnings there.
     """
     text = raw.decode()
@@ -173,7 +172,7 @@ def state_document(raw: bytes, *, parse_float: Callable[[str], float] = float) -
 
 def is_encrypted(raw: bytes) -> bool:
     """
-    Return whether OpenTofu has encrypted the stored state in ``raw``.
+    Return whether the stored state in ``raw`` is encrypted by OpenTofu.
     """
     try:
         return "encrypted_data" in state_document(raw)
@@ -190,8 +189,8 @@ _REGISTRIES = (("registry.opentofu.org/", "tofu"), ("registry.terraform.io/", "t
 
 def last_writer(state: PulledState | None, *known: EngineRef | None) -> EngineRef | None:
     """
-    Return the engine that wrote ``state``: the one of ``known`` whose version it names. Else its
-    version with the kind that its providers' addresses tell, or that of the first one known.
+    Return the engine that wrote ``state``: the one of ``known`` with its version. Otherwise its
+    version, with the kind from its providers' addresses or from the first known engine.
     """
     engines = [engine for engine in known if engine is not None]
     version = state.engine_version if state else None
@@ -211,8 +210,7 @@ def _kind_told(providers: Iterable[str]) -> str | None:
 
 def is_newer(version: str, other: str) -> bool:
     """
-    Return whether a version of an engine is newer than another one; of pre-releases the release
-    counts.
+    Return whether an engine version is newer than another; pre-releases count as their release.
 
     >>> is_newer("1.15.5", "1.11.4"), is_newer("1.9.0", "1.10.0-beta1")
     (True, False)

@@ -1,9 +1,8 @@
 """
-Taking secrets out of records, events and documents before they leave the process (law: secrets
-travel with values).
+Masks secrets in records, events and documents before they leave the process (law: secrets travel
+with values).
 
-What is masked follows from the types of the fields: every text but a `Word`. A text field that is
-added later is masked without further ado.
+The types of the fields decide: every text except a `Word` is masked, also in fields added later.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ _PLAIN = (bool, int, float, date, Enum, NoneType)
 
 def redacted(model: Model, masker: Masker) -> Model:
     """
-    Return the model with every text masked that is no `Word`, and with it what it has of fields
-    that this version does not know.
+    Return the model with every text masked that is no `Word`, including unknown fields.
     """
     changes = {name: redact(getattr(model, name), masker) for name, redact in _plan(type(model))}
     changes |= masker.mask_json(model.model_extra or {})
@@ -39,7 +37,7 @@ def redacted(model: Model, masker: Masker) -> Model:
 @cache
 def _plan(model: type[BaseModel]) -> tuple[tuple[str, Redaction], ...]:
     """
-    Return the fields of a model that may hold text, each with how it is redacted.
+    Return the fields of a model that may hold text, each with its redaction.
     """
     plan = []
     for name, field in model.model_fields.items():
@@ -51,8 +49,8 @@ def _plan(model: type[BaseModel]) -> tuple[tuple[str, Redaction], ...]:
 
 def redaction_of(annotation: Any) -> Redaction | None:
     """
-    How a value of this type is redacted; None if there is nothing in it to redact. Raises TypeError
-    for a type of which that is not known.
+    Return how a value of this type is redacted, None if it holds no text. Raises TypeError for an
+    unsupported type.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
@@ -79,7 +77,8 @@ def redaction_of(annotation: Any) -> Redaction | None:
 
 def _of_union(kinds: tuple[Any, ...]) -> Redaction | None:
     """
-    A union holds a text, a model, a collection or nothing; at most one of its kinds is redacted.
+    Return the redaction of a union. It holds a text, a model, a collection or nothing; at most one
+    of its types is redacted.
     """
     redactions = [redaction for kind in kinds if (redaction := redaction_of(kind)) is not None]
     if len(redactions) > 1:

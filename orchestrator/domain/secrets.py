@@ -1,8 +1,8 @@
 """
-Which leaves of a value are secret, and secrets found again of which only the digest is known.
+Which leaves of a value are secret, and the search for secrets whose digest is known.
 
-Law: secrets travel with values. What a module makes of a secret is one as well, whatever the module
-says of it.
+Law: secrets travel with values. A value that a module derives from a secret is secret, too,
+whatever the module declares.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def secret_leaves(
     value: Json, hides: Callable[[Json], bool], shape: Json = NO_SHAPE
 ) -> frozenset[ValuePath]:
     """
-    Return the leaves that ``hides`` tells to be secret, and those that were when ``shape`` was
-    recorded: there a secret leaf is replaced. A leaf that the shape does not have is new, and
-    secret with the others.
+    Return the leaves for which ``hides`` is true, and those that were secret when ``shape`` was
+    recorded (there they are replaced). A leaf that the shape lacks is new, and secret with the
+    others.
     """
     was_secret = shape is not NO_SHAPE and MARK in str(shape)
     return frozenset(
@@ -41,8 +41,7 @@ def _leaves(
     value: Json, hides: Callable[[Json], bool], path: ValuePath = ()
 ) -> Iterator[tuple[ValuePath, Json]]:
     """
-    Yield every value that is no structure, and where it stands. A map with a secret key is one
-    leaf.
+    Yield every leaf with its path. A map with a secret key is one leaf.
     """
     match value:
         case dict() if not any(hides(key) for key in value):
@@ -57,7 +56,7 @@ def _leaves(
 
 def value_at(value: Json, path: ValuePath, default: Json = None) -> Json:
     """
-    What stands at a path; ``default`` where nothing does.
+    Return the value at a path, ``default`` if there is none.
     """
     for part in path:
         try:
@@ -69,7 +68,7 @@ def value_at(value: Json, path: ValuePath, default: Json = None) -> Json:
 
 def without_leaves(value: Json, hidden: Collection[ValuePath], path: ValuePath = ()) -> Json:
     """
-    Return the value with a mark in place of each leaf of ``hidden``.
+    Return the value with each leaf of ``hidden`` replaced by a mark.
     """
     if path in hidden:
         return MARK
@@ -106,7 +105,7 @@ def find_secrets(
     documents: Iterable[Json], wanted: Collection[str], digest: Callable[[Json], str]
 ) -> dict[str, Json]:
     """
-    Return the values within ``documents`` whose digests are wanted, by digest.
+    Return the values in ``documents`` with the wanted digests, by digest.
     """
     values: dict[str, Json] = {}
     texts: set[str] = set()
@@ -133,8 +132,8 @@ def _try(
 
 def _values(documents: Iterable[Json]) -> Iterator[Json]:
     """
-    Yield every value within the documents, structures included, and what a text holds as JSON,
-    base64 or in percent signs.
+    Yield every value in the documents, structures included, and values encoded in texts as JSON,
+    base64 or percent-encoding.
     """
     waiting = list(documents)
     while waiting:
@@ -164,7 +163,7 @@ def _decoded(text: str) -> Iterator[Json]:
 
 def _parts(texts: Collection[str]) -> Iterator[str]:
     """
-    Parts of the texts, the likely ones first.
+    Yield parts of the texts, the likely ones first.
     """
     for text in texts:
         ends = sorted({0, len(text), *(match.start() for match in _BOUNDARY.finditer(text))})

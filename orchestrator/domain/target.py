@@ -1,5 +1,5 @@
 """
-Names: of targets, and the patterns that every name matches.
+Names of targets, and the patterns of all names.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _HOOK = re.compile(
 
 def is_name(text: str) -> bool:
     """
-    Return whether ``text`` may name a blueprint, environment, step or project.
+    Return whether ``text`` is a valid name of a blueprint, environment, step or project.
     """
     return NAME.fullmatch(text) is not None
 
 
 class Target(Struct, frozen=True, order=True):
     """
-    One Terraform root with its own state: the unit of operation state.
+    A Terraform root module with its own state: the unit of operation state.
 
     >>> str(Target("web", "prod", "network"))
     'web/prod/network'
@@ -51,7 +51,7 @@ class Target(Struct, frozen=True, order=True):
     @classmethod
     def parse(cls, text: str) -> Target:
         """
-        Return the target that ``text`` names; raises ValueError if it is none.
+        Return the target named by ``text``. Raises ValueError if it is none.
         """
         parts = text.split("/", 2)
         if len(parts) != 3 or not (is_name(parts[0]) and is_name(parts[1])):
@@ -63,17 +63,17 @@ class Target(Struct, frozen=True, order=True):
 
 def hook_kind(command: str | None) -> HookKind | None:
     """
-    Return the hook kind of this name; None for any other name.
+    Return the hook kind of this name, None for any other name.
     """
     return next((kind for kind in HOOK_KINDS if kind == command), None)
 
 
 def hook_step_name(step: str, kind: HookKind) -> str:
     """
-    Return the name of the root that a hook of a step has, where it is a module: an instance of the
-    step whose key no step can have.
+    Return the name of a module hook as a step: an instance of its step with a key that no step can
+    have.
 
-    >>> action_name("db", "compensate"), action_name('db["eu"]', "compensate")
+    >>> hook_step_name("db", "compensate"), hook_step_name('db["eu"]', "compensate")
     ('db["@compensate"]', 'db["eu@compensate"]')
     """
     name, _, key = step.removesuffix('"]').partition('["')
@@ -82,7 +82,7 @@ def hook_step_name(step: str, kind: HookKind) -> str:
 
 def hook_of(name: str) -> tuple[str, HookKind] | None:
     """
-    Return the step and the hook that a root's name stands for; None for a step's own.
+    Return the step and hook kind of a hook step's name, None for a normal step.
 
     >>> hook_of('db["eu@compensate"]'), hook_of("db")
     (('db["eu"]', 'compensate'), None)
@@ -96,7 +96,7 @@ def hook_of(name: str) -> tuple[str, HookKind] | None:
 
 def step_of(name: str) -> str:
     """
-    Return the step that a root belongs to: its own, or the step of which it is a hook.
+    Return the step that a name belongs to: itself, or the step whose hook it is.
 
     >>> step_of('db["@compensate"]'), step_of("db")
     ('db', 'db')
@@ -107,7 +107,7 @@ def step_of(name: str) -> str:
 
 def shown_step(name: str) -> str:
     """
-    Return a root as messages call it.
+    Return a step's or hook step's name for messages.
 
     >>> shown_step('db["@compensate"]'), shown_step("db")
     ("compensate of step 'db'", "step 'db'")

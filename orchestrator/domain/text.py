@@ -1,9 +1,8 @@
 """
-Two kinds of text: words of machines, and everything else, which may quote a secret.
+Two kinds of text: machine words, and everything else, which may quote a secret.
 
-A field declared `str` is masked before it leaves the process. Declare a `Word` only for what names
-something: a text that a machine made or checked, never one that a person, an engine or a provider
-wrote.
+A field declared `str` is masked before it leaves the process. Declare a `Word` only for names: text
+that a machine made or checked, never text from a person, an engine or a provider.
 """
 
 from __future__ import annotations
@@ -113,8 +112,8 @@ def without_workflow_commands(text: str) -> str:
 
 def did_you_mean(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """
-    Return a hint for an unknown ``name``: the closest known one, else the known ones, "" for none.
-    How close it must be, ``cutoff``, goes from 0 to 1.
+    Return a hint for an unknown ``name``: the closest known name, else all known names, "" if there
+    are none. ``cutoff`` is the required similarity, from 0 to 1.
 
     >>> did_you_mean("netwrok", ["network", "compute"])
     "did you mean 'network'?"
@@ -152,7 +151,7 @@ _PART = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h)")
 
 def seconds(value: object) -> float:
     """
-    Return the seconds that a number or a text such as "30s", "1h30m" or "500ms" stands for.
+    Return the seconds of a number or a text such as "30s", "1h30m" or "500ms".
 
     Raises ValueError if it is neither, negative, or zero.
 

@@ -1,8 +1,8 @@
 """
-Values that are never changed: `msgspec.Struct`, or a dataclass whose text must not show a secret.
+Immutable values: `msgspec.Struct`, or a dataclass whose repr must not show a secret.
 
-A dataclass takes half a millisecond to define, a struct a fiftieth of that, and every command
-defines all it imports.
+Defining a dataclass takes half a millisecond, a struct a fiftieth of that, and every command
+defines all that it imports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ else:
 
     def replace(value, /, **changes):
         """
-        The value with some fields changed. Raises TypeError for one that it does not have.
+        Return the value with some fields changed. Raises TypeError for an unknown field.
         """
         make = structs.replace if isinstance(value, Struct) else dataclasses.replace
         return make(value, **changes)
@@ -27,7 +27,8 @@ else:
 
 def changed_fields(value: Struct) -> Iterator[tuple[str, object]]:
     """
-    Yield the fields that differ from their defaults, by name; a field without a default counts.
+    Yield the fields that differ from their defaults, by name; fields without a default are
+    included.
     """
     defaults = value.__struct_defaults__
     names = value.__struct_fields__

@@ -17,7 +17,7 @@ from orchestrator.domain.text import Word
 
 class ProblemDocument(JsonModel):
     """
-    One thing wrong and where; line and column count from 1, None if unknown.
+    A problem and its place; line and column count from 1, None if unknown.
     """
 
     message: str
@@ -36,7 +36,7 @@ class CheckedBlueprint(JsonModel):
 
 class ValidationDocument(JsonDocument):
     """
-    What ``validate`` tells: all problems at once.
+    The result of ``validate``: all problems at once.
     """
 
     schema_: Literal["orchestrator.validation/1"] = Field(
@@ -50,7 +50,7 @@ class ValidationDocument(JsonDocument):
 class GraphStep(JsonModel):
     """
     A node: ``needs`` are its upstream steps, ``wave`` counts from 1 (all it needs is in earlier
-    ones). ``reasons`` say why it is touched, where only what a change touches is drawn.
+    ones). ``reasons`` say why a change affects it, if only affected steps are drawn.
     """
 
     step: Word
@@ -74,7 +74,7 @@ class GraphDocument(JsonDocument):
 
 class EngineDocument(JsonDocument):
     """
-    The engine that would be used: ``program`` is the argv that starts it.
+    The engine that would be used: ``program`` is its argv.
     """
 
     schema_: Literal["orchestrator.engine/1"] = Field("orchestrator.engine/1", alias="schema")
@@ -87,7 +87,7 @@ class EngineDocument(JsonDocument):
 
 class ErrorDocument(JsonDocument):
     """
-    An error of any command under ``--json``; ``reason`` refines ``code`` where there is one.
+    An error of any command with ``--json``; ``reason`` refines ``code``, if set.
     """
 
     schema_: Literal["orchestrator.error/1"] = Field("orchestrator.error/1", alias="schema")
@@ -104,7 +104,7 @@ class ErrorDocument(JsonDocument):
 
 class StoreCheck(JsonModel):
     """
-    One thing that a store must be able to do; ``milliseconds`` is the median of several tries.
+    A requirement on a store; ``milliseconds`` is the median of several tries.
     """
 
     name: str
@@ -115,7 +115,8 @@ class StoreCheck(JsonModel):
 
 class StoreCheckDocument(JsonDocument):
     """
-    What ``store check`` found: where the store is, and whether what runs rely on holds there.
+    The result of ``store check``: the store's location, and whether it meets the requirements of
+    runs.
     """
 
     schema_: Literal["orchestrator.store_check/1"] = Field(
@@ -128,8 +129,8 @@ class StoreCheckDocument(JsonDocument):
 
 class StoreCopyDocument(JsonDocument):
     """
-    What ``store copy`` and ``store import`` did. ``digest`` is the SHA-256 over all entries, the
-    same in both stores.
+    The result of ``store copy`` and ``store import``. ``digest`` is the SHA-256 over all entries,
+    equal in both stores.
     """
 
     schema_: Literal["orchestrator.store_copy/1"] = Field(
@@ -145,7 +146,7 @@ class StoreCopyDocument(JsonDocument):
 
 class PrunedRun(JsonModel):
     """
-    A run whose evidence nobody needs any more.
+    A run whose evidence is not needed any more.
     """
 
     run_id: str
@@ -157,7 +158,7 @@ class PrunedRun(JsonModel):
 
 class StorePruneDocument(JsonDocument):
     """
-    What ``store prune`` found: runs and blobs that can go, or with ``removed`` are gone.
+    The result of ``store prune``: runs and blobs that can be removed, or with ``removed`` were.
     """
 
     schema_: Literal["orchestrator.store_prune/1"] = Field(

@@ -1,5 +1,5 @@
 """
-The documents of ``plan``: what would change.
+The documents of ``plan``, ``gate`` and ``drift``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PlanVerdict = Literal["no_changes", "changes", "deferred", "failed"]
 
 class PlanCounts(JsonModel):
     """
-    How many objects a plan does something with. A move counts where nothing else is done.
+    The number of objects by action. A move counts only if there is no other action.
     """
 
     create: int = 0
@@ -50,11 +50,12 @@ class PlanCounts(JsonModel):
 
 class StepPlan(JsonModel):
     """
-    What the plan of a step holds, without values.
+    A step's plan, without values.
 
     ``deferred`` cannot be planned yet (``reason``, ``waits_for``), ``failed`` has an ``error``.
     ``drifted`` are objects that changed or vanished outside the engine. ``inputs`` are as shown:
-    sensitive ones masked. ``before_destroy`` is what would be done before the step is destroyed.
+    sensitive ones masked. ``before_destroy`` is the hook that would run before the step is
+    destroyed.
     """
 
     step: Word
@@ -74,12 +75,12 @@ class StepPlan(JsonModel):
 
 class PlannedStep(PlanChanges, StepPlan):
     """
-    What the plan of a step holds: the names, and the same with values.
+    A step's plan, with values.
     """
 
     def with_plan(self, shown: PlanReady) -> PlannedStep:
         """
-        Return the row with what the plan of its step holds.
+        Return the step with its plan.
         """
         changes = shown.changes or PlanChanges()
         fields = {name: getattr(changes, name) for name in PlanChanges.model_fields}
@@ -88,7 +89,7 @@ class PlannedStep(PlanChanges, StepPlan):
 
     def counted(self) -> PlannedStep:
         """
-        Return the row with its counts.
+        Return the step with its counts.
         """
         changes = self.resources or self.actions  # without values: what goes with its parent
         counts = PlanCounts.of_actions(item.action for item in changes)
@@ -97,7 +98,7 @@ class PlannedStep(PlanChanges, StepPlan):
 
 class AffectedStep(JsonModel):
     """
-    A step that a change touches, and why.
+    A step that a change affects, and why.
     """
 
     step: Word
@@ -106,12 +107,11 @@ class AffectedStep(JsonModel):
 
 class PlanDocument(JsonDocument):
     """
-    What ``plan`` tells. ``changes`` says whether a step is planned to change, which is one thing
-    that ``--detailed-exitcode`` decides by; the other are deferred steps. ``verdict`` is the first
-    that holds of failed, changes, deferred, no_changes. ``out`` is the file it was saved to;
-    ``orphaned`` are the targets that are alive and that no step stands for; ``policy`` is what the
-    policy of the blueprint forbids of it; ``affected`` says why each step is in it, where those
-    were asked for that a change touches.
+    The result of ``plan``. ``changes`` is true if a step is planned to change; with deferred steps,
+    this decides ``--detailed-exitcode``. ``verdict`` is the first that holds of failed, changes,
+    deferred, no_changes. ``out`` is the file it was saved to; ``orphaned`` are targets that are
+    alive and no longer in the blueprint; ``policy`` are the violations of the blueprint's policy;
+    ``affected`` says why each step is in it, if only affected steps were requested.
     """
 
     schema_: Literal["orchestrator.plan/2"] = Field("orchestrator.plan/2", alias="schema")
@@ -142,7 +142,7 @@ class PlanDocument(JsonDocument):
         orphaned: tuple[str, ...] = (),
     ) -> PlanDocument:
         """
-        Return the document of these steps: verdict and counts follow from them.
+        Return the document of these steps; verdict and counts follow from them.
         """
         statuses = {step.status for step in steps}
         verdicts: tuple[tuple[str, PlanVerdict], ...] = (
@@ -175,8 +175,8 @@ GateVerdict = Literal["pass", "warn", "fail"]
 
 class GateReason(JsonModel):
     """
-    Why a gate warns or fails, and what can be done about it. ``step`` is None for the whole
-    blueprint; ``file``, relative to the project, is where it stands, if it stands anywhere.
+    Why a gate warns or fails, and what can be done. ``step`` is None for the whole blueprint;
+    ``file`` is its place, relative to the project, if known.
     """
 
     code: Word
@@ -199,8 +199,8 @@ class StepDrift(JsonModel):
 
 class GateDocument(JsonDocument):
     """
-    What ``gate`` tells. The verdict is the worst of the reasons; ``plan`` is None if none could be
-    made. ``policy`` is what the policy forbids of the plan.
+    The result of ``gate``. The verdict is the worst of the reasons; ``plan`` is None if none could
+    be made. ``policy`` are the violations of the policy.
     """
 
     schema_: Literal["orchestrator.gate/1"] = Field("orchestrator.gate/1", alias="schema")
@@ -216,7 +216,7 @@ class GateDocument(JsonDocument):
     @classmethod
     def of_reasons(cls, reasons: Sequence[GateReason], **fields: object) -> GateDocument:
         """
-        Return the document with these reasons: the verdict follows from them.
+        Return the document with these reasons; the verdict follows from them.
         """
         severities = {item.severity for item in reasons}
         verdict = "fail" if "fail" in severities else "warn" if severities else "pass"
@@ -231,8 +231,8 @@ DriftVerdict = Literal["no_drift", "drift", "failed"]
 
 class DriftedStep(JsonModel):
     """
-    The objects of a step that are not as they were left. ``accepted`` are those of which everything
-    that changed is accepted by a rule or differs in notation only; ``skipped`` has a ``reason``.
+    The objects of a step that have drifted. ``accepted`` are those whose changes are all accepted
+    by a rule or differ in notation only; ``skipped`` has a ``reason``.
     """
 
     step: Word
@@ -247,7 +247,7 @@ class DriftedStep(JsonModel):
 
 class DriftDocument(JsonDocument):
     """
-    What ``drift`` tells. ``expired`` are the addresses of rules that accept nothing any more.
+    The result of ``drift``. ``expired`` are the addresses of rules past their date.
     """
 
     schema_: Literal["orchestrator.drift/1"] = Field("orchestrator.drift/1", alias="schema")
@@ -269,7 +269,7 @@ class DriftDocument(JsonDocument):
         expired: tuple[str, ...],
     ) -> DriftDocument:
         """
-        Return the document of these steps: the verdict follows from them.
+        Return the document of these steps; the verdict follows from them.
         """
         statuses = {step.status for step in steps}
         verdicts: tuple[tuple[str, DriftVerdict], ...] = (

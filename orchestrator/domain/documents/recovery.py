@@ -1,5 +1,5 @@
 """
-The document of ``recover``: facts, and what may be done about them. Every text is masked already.
+The document of ``recover``: facts and remedies. Every text is already masked.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from orchestrator.domain.text import Word
 
 class ObjectInDoubt(JsonModel):
     """
-    An object in doubt. What was done to it was done between ``after`` (None: nothing tells) and
-    ``before``; ``id`` is known where the engine or an earlier state told it; ``readback`` is what
-    the provider answered, where it was asked.
+    An object in doubt. The action on it took place between ``after`` (None: unknown) and
+    ``before``; ``id`` is set if the engine or an earlier state reported it; ``readback`` is the
+    provider's answer, if it was queried.
     """
 
     address: Word
@@ -44,7 +44,7 @@ class ObjectInDoubt(JsonModel):
 
 class ProcessLiveness(JsonModel):
     """
-    The run's own process, or its engine's, and what can be told of it from here.
+    The process of a run or of its engine, and whether it is alive as far as this machine can tell.
     """
 
     role: Literal["run", "engine"]
@@ -55,7 +55,7 @@ class ProcessLiveness(JsonModel):
 
 class LastRun(JsonModel):
     """
-    What the newest run of the blueprint and environment that had the step made of it.
+    The result of the step in the newest run of the blueprint and environment that had it.
     """
 
     run_id: Word
@@ -78,12 +78,12 @@ class LateOutcome(JsonModel):
 
 class StepEvidence(JsonModel):
     """
-    The facts about a step, as far as they are known here.
+    The known facts about a step.
 
-    ``objects`` counts what may be alive of what is recorded. ``lock`` is what was last
-    said of a state lock. ``errored_state`` and ``inputs`` are files. ``settling`` are the seconds
-    for which a request of a dead engine may still be under way. ``heartbeat_age`` is in seconds.
-    ``scope`` is where the step's providers look, as the blueprint says it.
+    ``objects`` counts the recorded objects that may be alive. ``lock`` is the last report of a
+    state lock. ``errored_state`` and ``inputs`` are files. ``settling`` is for how many seconds a
+    request of a dead engine may still be under way. ``heartbeat_age`` is in seconds. ``scope`` is
+    the step's provider configuration in the blueprint.
     """
 
     command: Command | None = None
@@ -118,9 +118,9 @@ class StepEvidence(JsonModel):
 
 class RecoveryStep(JsonModel):
     """
-    A step: ``situation`` is the row of the documented table that it is in. ``recommended`` is None
-    if nothing needs to be done, or where what ``blocked_by`` names must be recovered first.
-    ``hint`` says what to do first about the fault.
+    A step: ``situation`` is its row in the documented table. ``recommended`` is None if nothing
+    needs to be done, or if the steps in ``blocked_by`` must be recovered first. ``hint`` says what
+    to do first about the fault.
     """
 
     step: Word
@@ -141,8 +141,8 @@ class RecoveryStep(JsonModel):
 
 class ManualGap(JsonModel):
     """
-    What no record tells: no run is known to which everything could be rolled back as verified.
-    ``steps`` are those that were not verified in the newest run that ended ok.
+    No run is known to which everything could be rolled back as verified. ``steps`` are those that
+    were not verified in the newest run that ended ok.
     """
 
     code: Literal["no_run", "unverified"]
@@ -152,9 +152,9 @@ class ManualGap(JsonModel):
 
 class RecoveryDocument(JsonDocument):
     """
-    What ``recover`` tells of a blueprint in an environment. Either ``last_verified_run`` (the
-    newest run in which every step it had ended ok and verified) or ``manual_gap`` is set. Where
-    steps were selected, verdict and ``steps`` are theirs alone: ``selected``.
+    The result of ``recover`` for a blueprint in an environment. Either ``last_verified_run`` (the
+    newest run in which every step ended ok and verified) or ``manual_gap`` is set. With a
+    selection, verdict and ``steps`` are those of ``selected``.
     """
 
     schema_: Literal["orchestrator.recovery/1"] = Field("orchestrator.recovery/1", alias="schema")

@@ -1,6 +1,5 @@
 """
-What ``runs show`` tells of one run: its record, its evidence, and of a destroy how it is known of
-each target that it is gone.
+The documents of ``runs``, ``runs show`` and ``history``, with the report of a destroy.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ class AttemptEvidence(JsonModel):
 
 class ConfirmedTarget(JsonModel):
     """
-    A target that is confirmed gone: by which method, when, and for which objects. ``now`` tells
-    that this run established it, not an earlier one.
+    A target that is confirmed gone: the method, the time, and the objects. ``now``: confirmed by
+    this run, not an earlier one.
     """
 
     step: Word
@@ -63,8 +62,7 @@ class ConfirmedTarget(JsonModel):
 
 class RetainedTarget(JsonModel):
     """
-    A target that a destroy did not take down: ``retained`` on purpose, or (None) because something
-    retained needs it.
+    A target that a destroy left alone: ``retained``, or (None) because something retained needs it.
     """
 
     step: Word
@@ -77,7 +75,7 @@ class RetainedTarget(JsonModel):
 
 class RemainingTarget(JsonModel):
     """
-    A target that was to be destroyed and is not confirmed gone, with what may be alive of it.
+    A target that was to be destroyed and is not confirmed gone, with the objects that may be alive.
     """
 
     step: Word
@@ -91,8 +89,8 @@ class RemainingTarget(JsonModel):
 
 class TeardownReport(JsonModel):
     """
-    What a destroy came to, target by target. ``untouched`` are targets that were never applied and
-    of which nothing is recorded, ``orphaned`` those alive that are no longer in the blueprint.
+    The result of a destroy by target. ``untouched`` are targets that were never applied and have no
+    record, ``orphaned`` those that are alive and no longer in the blueprint.
     """
 
     gone: tuple[ConfirmedTarget, ...] = ()
@@ -104,8 +102,8 @@ class TeardownReport(JsonModel):
 
 class RunDocument(JsonDocument):
     """
-    What ``runs show`` tells: the run record, where its evidence lies, of a destroy the report, and
-    of a run that has not ended the last heartbeat.
+    The result of ``runs show``: the run record, the location of its evidence, the report of a
+    destroy, and the last heartbeat of a run that has not ended.
     """
 
     schema_: Literal["orchestrator.run_details/1"] = Field(
@@ -120,7 +118,7 @@ class RunDocument(JsonDocument):
 
 def teardown_report(run: RunRecord, today: date) -> TeardownReport | None:
     """
-    Return the report of a destroy; None of any other command.
+    Return the report of a destroy, None for any other command.
     """
     if run.command != "destroy":
         return None
@@ -172,8 +170,8 @@ def _remaining(row: StepRun) -> RemainingTarget:
 
 class HistoryEntry(JsonModel):
     """
-    One entry of a target's record, without what does not change from entry to entry. ``settled``
-    are the doubts that it settled.
+    An entry of a target's record, without what does not change from entry to entry. ``settled`` are
+    the doubts that it settled.
     """
 
     sequence: int
@@ -241,8 +239,8 @@ class OverdueReview(JsonModel):
 
 class RunsDocument(JsonDocument):
     """
-    Runs, newest first, and the retained targets of the project that nobody has looked at in time;
-    of the stores that can be read.
+    The result of ``runs``: runs of all readable stores, newest first, and the project's retained
+    targets whose review is overdue.
     """
 
     schema_: Literal["orchestrator.runs/1"] = Field("orchestrator.runs/1", alias="schema")

@@ -1,5 +1,6 @@
 """
-Every document by the name that ``schema NAME`` takes. Apart from them: it loads them all.
+Every document by the name that ``schema NAME`` takes. A module of its own, because it imports all
+of them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What ``status`` and ``outputs`` say of the steps: the JSON documents.
+The documents of ``status`` and ``outputs``.
 """
 
 # Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
@@ -28,15 +28,15 @@ from orchestrator.domain.text import Json, Word
 
 class StepState(JsonModel):
     """
-    A step as its newest record tells it; without a record ``status`` is ``pending``.
+    A step by its newest record; without a record ``status`` is ``pending``.
 
-    ``condition`` is set for ``running`` only. ``last_run_status`` is what became of the step in
-    ``run_id``, None if that is not known. ``spooled`` tells that the status shown is an outcome
-    that still waits on disk to be recorded. ``outputs`` are those last known. ``in_flight``,
-    ``completed`` and how many more were completed are told by the last heartbeat. ``last_attempt``
-    left the status alone: it changed no object. ``objects`` are those that are alive of the module
-    of a hook, or of what left the blueprint (while it is ``running``, those that were before);
-    ``released`` those that it had and no longer manages, and that nobody has proven gone.
+    ``condition`` is set for ``running`` only. ``last_run_status`` is the step's status in
+    ``run_id``, None if unknown. ``spooled``: the status is an outcome that waits on disk to be
+    recorded. ``outputs`` are the last known. ``in_flight``, ``completed`` and the number of further
+    completed objects come from the last heartbeat. ``last_attempt`` changed no object and left the
+    status as it was. ``objects`` are the live objects of a hook's module or an orphan (while
+    ``running``, those from before); ``released`` those that are no longer managed and not proven
+    gone.
     """
 
     step: Word
@@ -79,7 +79,8 @@ class StepState(JsonModel):
     @property
     def failed_attempt(self) -> Attempt | None:
         """
-        The newest attempt, where it failed before it changed anything: the status is not its own.
+        The newest attempt, if it failed before it changed anything; then the status is older than
+        it.
         """
         tried = self.last_attempt
         return tried if tried is not None and tried.stands_beside else None
@@ -87,10 +88,10 @@ class StepState(JsonModel):
 
 class StatusDocument(JsonDocument):
     """
-    What ``status`` tells of a blueprint in an environment.
+    The result of ``status`` for a blueprint in an environment.
 
-    ``orphaned`` are targets with a record whose step is no longer in the blueprint. Where steps
-    were selected, verdict and ``steps`` are theirs alone: ``selected``.
+    ``orphaned`` are targets with a record whose step is no longer in the blueprint. With a
+    selection, verdict and ``steps`` are those of ``selected``.
     """
 
     schema_: Literal["orchestrator.status/1"] = Field("orchestrator.status/1", alias="schema")
@@ -106,9 +107,9 @@ class StatusDocument(JsonDocument):
 
 class UnreadStore(JsonModel):
     """
-    An operation store that could not be read, and why. ``blueprint`` is whose it is, with the
-    environment; empty in a list of runs, and where no blueprint leads there any more, and this
-    machine has used it.
+    An operation store that could not be read, and why. ``blueprint`` and the environment say whose
+    it is; empty in a list of runs, and for a store that this machine has used and no blueprint
+    names any more.
     """
 
     url: Word
@@ -118,7 +119,7 @@ class UnreadStore(JsonModel):
 
 class StatusListDocument(JsonDocument):
     """
-    What ``status --all`` tells: every blueprint and environment with a record or a file.
+    The result of ``status --all``: every blueprint and environment with a record or a file.
     """
 
     schema_: Literal["orchestrator.status_list/1"] = Field(
@@ -131,8 +132,8 @@ class StatusListDocument(JsonDocument):
 
 class StepOutputs(JsonModel):
     """
-    The outputs of a step that its newest record knows; the values of ``sensitive_outputs`` are in
-    the provider state only.
+    The outputs in a step's newest record; the values of ``sensitive_outputs`` are in the provider
+    state only.
     """
 
     step: Word
@@ -144,8 +145,8 @@ class StepOutputs(JsonModel):
 
 class OutputsDocument(JsonDocument):
     """
-    The outputs of the steps of a blueprint, upstreams first. Those of a step that is not ``ok`` are
-    what was known last.
+    The outputs of a blueprint's steps, upstreams first. Those of a step that is not ``ok`` are the
+    last known.
     """
 
     schema_: Literal["orchestrator.outputs/1"] = Field("orchestrator.outputs/1", alias="schema")

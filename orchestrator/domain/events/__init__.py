@@ -1,3 +1,3 @@
 """
-What the tool and the engine report while they work.
+Events of the tool, and messages of the engine.
 """

@@ -1,7 +1,7 @@
 """
-What the core reports while it works. Views turn events into text; ``--json`` prints them as lines.
+The events that the core reports. Views turn them into text; ``--json`` prints them as lines.
 
-Every text but a `Word` is masked before it is shown. Field names are part of the JSON contract.
+Every text except a `Word` is masked before it is shown. Field names are part of the JSON contract.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from orchestrator.domain.text import Json, Word
 
 class Event(BaseModel):
     """
-    Something happened. ``at`` is UTC; ``step`` is empty for events of the whole run.
+    An event. ``at`` is UTC; ``step`` is empty for events of the whole run.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -48,7 +48,7 @@ class RunStarted(Event):
 
 class Note(Event):
     """
-    Something a person should know: a stripped variable, a settled record, a moved serial.
+    Something the user should know: a removed variable, a settled record, a changed serial.
     """
 
     type: Literal["note"] = "note"
@@ -68,9 +68,9 @@ class PhaseStarted(Event):
 
 class PlanReady(Event):
     """
-    The actions that the step's plan holds (empty: no changes), and outputs that change.
+    The actions in the step's plan (empty: no changes), and outputs that change.
 
-    ``changes`` tells the same with all values where somebody looks at them.
+    ``changes`` contains the values, if somebody will look at them.
     """
 
     type: Literal["plan_ready"] = "plan_ready"
@@ -83,7 +83,7 @@ class PlanReady(Event):
 
 class StepDeferred(Event):
     """
-    A plan that cannot be made yet: an upstream step has never been applied.
+    A plan cannot be made yet: an upstream step has never been applied.
     """
 
     type: Literal["step_deferred"] = "step_deferred"
@@ -106,7 +106,7 @@ class ObjectEvent(Event):
 
 class EngineLine(Event):
     """
-    A line of a provisioner or of the engine itself.
+    A line of a provisioner or of the engine.
     """
 
     type: Literal["line"] = "line"
@@ -128,7 +128,7 @@ class CheckEvent(Event):
 
 class StepRetried(Event):
     """
-    A phase is tried again: ``attempt`` is the number of the next one.
+    A phase is retried: ``attempt`` is the number of the next try.
     """
 
     type: Literal["step_retried"] = "step_retried"
@@ -158,7 +158,7 @@ class SignalSeen(Event):
 
 class KnownOutputs(BaseModel):
     """
-    The outputs that the record of a step knows; of ``sensitive`` ones only the names.
+    The recorded outputs of a step; of ``sensitive`` ones only the names.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -170,8 +170,8 @@ class KnownOutputs(BaseModel):
 
 class LiveObjects(BaseModel):
     """
-    Objects of a step that exist according to its record; ``missing`` are those that the newest
-    attempt could not find, ``in_doubt`` those of which nobody can tell.
+    Objects of a step that exist by its record; ``missing`` are those that the newest attempt did
+    not find, ``in_doubt`` those whose existence is unknown.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -185,9 +185,9 @@ class LiveObjects(BaseModel):
 
 class RunFinished(Event):
     """
-    The last event of a run: the whole story in one place. ``verdict`` counts what failed in the run
-    although the records are as before; ``recorded`` is the status of each step by its record,
-    ``outputs`` what those of the run that are ok know after an apply.
+    The last event of a run: a complete summary. ``verdict`` counts failures in the run even if the
+    records are unchanged; ``recorded`` is the recorded status of each step, ``outputs`` those of ok
+    steps after an apply.
     """
 
     type: Literal["run_finished"] = "run_finished"
@@ -214,9 +214,9 @@ class RunFinished(Event):
 
 class PlannedChange(Struct, frozen=True):
     """
-    The plan holds this action. Reads and no-ops are not reported. ``importing`` is the import id
-    where the object is taken into the provider state first, ``previous_address`` where it was;
-    ``engine_word`` an action that is not known.
+    The plan contains this action. Reads and no-ops are not reported. ``importing`` is the import id
+    if the object is imported first, ``previous_address`` its address before a move; ``engine_word``
+    is the engine's word for an unknown action.
     """
 
     address: str
@@ -230,7 +230,7 @@ class PlannedChange(Struct, frozen=True):
 
 class RefreshComplete(Struct, frozen=True):
     """
-    The provider was asked for an object and returned it, with this id.
+    The refresh read the object; it has this id.
     """
 
     address: str
@@ -283,7 +283,7 @@ class ApplyComplete(Struct, frozen=True):
 
 class ApplyErrored(Struct, frozen=True):
     """
-    A create, update or delete ended in an error; what it left behind is not known from this.
+    A create, update or delete failed; what it left behind is not known from this.
     """
 
     address: str
@@ -306,8 +306,8 @@ class ProvisionProgress(Struct, frozen=True):
 
 class ChangeSummary(Struct, frozen=True):
     """
-    The engine's own count; only ``apply`` and ``destroy`` of a finished call are trustworthy.
-    ``other`` are the changes that it counts under names that are not known.
+    The engine's own count; only ``apply`` and ``destroy`` of a finished call are reliable.
+    ``other`` are changes that it counts under unknown names.
     """
 
     operation: str

@@ -1,5 +1,5 @@
 """
-The journal of an engine call: its messages folded into what was planned, began and ended.
+The journal of an engine call: its messages, collected into what was planned, began and ended.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ ObjectAction = tuple[str, Action]
 
 def adds_up(messages: Iterable[Message], *, changed: bool) -> bool:
     """
-    Return whether the event stream of a plan explains it: its planned changes are all known, as
-    many as the engine counts, and there are any where it says that the plan changes something.
+    Return whether a plan's event stream is complete: all planned changes are known, their number
+    equals the engine's count, and there are some if ``changed``.
     """
     items = list(messages)
     planned = [item for item in items if isinstance(item, PlannedChange)]
@@ -76,8 +76,8 @@ def lasting_warnings(
     planned: Iterable[Diagnostic], applied: Iterable[Diagnostic]
 ) -> tuple[Diagnostic, ...]:
     """
-    What the engine warned of in a plan and in its apply, each once; what the plan said of `check`
-    blocks is left out, for the apply has evaluated them again.
+    Return the warnings of a plan and its apply without repetition. Warnings of the plan about
+    `check` blocks are dropped, because the apply evaluates them again.
     """
     warnings = (item for item in planned if not item.summary.startswith("Check block assertion"))
     return tuple(dict.fromkeys((*warnings, *applied)))
@@ -87,11 +87,11 @@ class Journal(Struct, frozen=True):
     """
     What the messages of one call prove. Keys of ``began``, ``completed`` and ``errored`` are
     (address, create | update | delete); an address with a deposed object has two that may be
-    deleted. ``unfinished`` began more often than it completed or errored.
+    deleted. ``unfinished`` began more often than it completed or failed.
 
     ``moved`` are the addresses that the plan moves in provider state: planned as a no-op, they are
-    a change all the same; ``refreshed`` those at which the provider found an object. ``extent`` is
-    "complete" only where answer file and whole event file are there.
+    a change nevertheless; ``refreshed`` those where the provider found an object. ``extent`` is
+    "complete" only with an answer file and a whole event file.
     """
 
     extent: Literal["complete", "partial", "missing"]
@@ -109,21 +109,21 @@ class Journal(Struct, frozen=True):
     @property
     def errors(self) -> tuple[Diagnostic, ...]:
         """
-        The diagnostics that are errors, in order, each once.
+        The errors, in order, without repetition.
         """
         return tuple(dict.fromkeys(d for d in self.diagnostics if d.severity == "error"))
 
     @property
     def warnings(self) -> tuple[Diagnostic, ...]:
         """
-        The diagnostics that are warnings, failing `check` blocks among them, each once.
+        The warnings, including failed `check` blocks, without repetition.
         """
         return tuple(dict.fromkeys(d for d in self.diagnostics if d.severity == "warning"))
 
     @property
     def only_forgot(self) -> bool:
         """
-        Whether the one error is that a destroy has forgotten what it was told to: it did all of it
+        Whether the only error is that a destroy forgot objects as told to: then it succeeded
         (OpenTofu 1.12, without -suppress-forget-errors).
         """
         return [error.summary for error in self.errors] == [_FORGOT]
@@ -131,15 +131,15 @@ class Journal(Struct, frozen=True):
     @property
     def changes(self) -> tuple[PlannedAction, ...]:
         """
-        The planned actions that change remote objects or what provider state knows of them.
+        The planned actions that change remote objects or provider state.
         """
         changing = MUTATIONS | {"forget", "import"}
         return tuple(p for p in self.planned if p.action in changing or p.address in self.moved)
 
     def with_heartbeat(self, lease: Lease) -> Journal:
         """
-        Return the same with what the last heartbeat told began and was completed, where the
-        messages do not tell it.
+        Return the journal with objects that the last heartbeat reports as begun or completed and
+        the messages do not.
         """
         items = (*lease.completed, *lease.in_flight)
         began = {(item.address, item.action): item.started_at for item in items}
@@ -154,15 +154,16 @@ class Journal(Struct, frozen=True):
 
     def with_deletes(self, addresses: Iterable[str]) -> Journal:
         """
-        Return the same with deletes that were asked for earlier: what they removed is carried out
-        of the provider state by this plan.
+        Return the journal with deletes that were requested earlier: this plan removes their objects
+        from the provider state.
         """
         deletes = (PlannedAction(address=address, action="delete") for address in addresses)
         return replace(self, planned=(*self.planned, *deletes))
 
     def with_absent(self, absent: Mapping[str, tuple[str, ...]]) -> Journal:
         """
-        Return the same with what is known, by address, of the absence of what is to be created.
+        Return the journal with what is known, by address, of the absence of objects before their
+        create.
         """
         planned = (
             item.model_copy(update={"absent_before": absent[item.address]})
@@ -174,14 +175,15 @@ class Journal(Struct, frozen=True):
 
     def with_content(self, content: PlanContent) -> Journal:
         """
-        Return the same with what the plan file holds in place of what the event stream tells of it.
+        Return the journal with the content of the plan file instead of the event stream's summary
+        of it.
         """
         return replace(self, planned=content.actions, moved=content.moved, outputs=content.outputs)
 
     @classmethod
     def of(cls, messages: Iterable[Message], *, whole: bool) -> Journal:
         """
-        Fold ``messages``; ``whole`` tells that nothing of them can be missing.
+        Collect ``messages``; ``whole`` is true if none can be missing.
         """
         planned: dict[ObjectAction, PlannedAction] = {}
         drifted: dict[str, PlannedAction] = {}

@@ -1,3 +1,3 @@
 """
-What a plan would change: objects with their attributes, outputs, inputs.
+The changes of a plan: objects with their attributes, outputs, inputs.
 """

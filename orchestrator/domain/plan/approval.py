@@ -1,7 +1,7 @@
 """
-What was approved of a plan, and whether another plan holds nothing else.
+Approvals: what was approved of a plan, and whether another plan stays within that.
 
-Paths and values stand in an approval as keyed digests only: it may leave the machine.
+Paths and values are stored as keyed digests only: an approval may leave the machine.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _SHOWN = 5  # differences of one object that are told
 
 class ApprovedObject(JsonModel):
     """
-    An action on an object, or on an output as ``output.NAME``. ``values`` maps the digest of each
-    path to that of the value there after the apply, or to "unknown".
+    An approved action on an object, or on an output (``output.NAME``). ``values`` maps the digest
+    of each path to the digest of its planned value, or to "unknown".
     """
 
     address: Word
@@ -40,8 +40,8 @@ class ApprovedObject(JsonModel):
 
 class ApprovedStep(JsonModel):
     """
-    What was shown of a step. ``lock_file`` and ``module`` are digests of what it was planned from;
-    ``given`` are those of what the blueprint gives it, by name.
+    What was shown of a step. ``lock_file`` and ``module`` are digests of what was planned;
+    ``given`` are those of its inputs from the blueprint, by name.
     """
 
     step: Word
@@ -55,8 +55,8 @@ class ApprovedStep(JsonModel):
 
 class Approval(JsonDocument):
     """
-    What was reviewed: an apply or destroy with it changes nothing else. ``signature`` is made with
-    the project's key over all the rest.
+    What was reviewed. An apply or destroy with it changes nothing else. ``signature`` covers all
+    other fields, with the project's key.
     """
 
     schema_: Literal["orchestrator.approval/1"] = Field("orchestrator.approval/1", alias="schema")
@@ -70,19 +70,19 @@ class Approval(JsonDocument):
 
     def signed(self, key: bytes) -> Approval:
         """
-        Return the same with its signature.
+        Return the approval with its signature.
         """
         return self.model_copy(update={"signature": self._signature(key)})
 
     def is_signed(self, key: bytes) -> bool:
         """
-        Return whether it is as it was signed, with this key.
+        Return whether the signature of this key is valid.
         """
         return hmac.compare_digest(self.signature, self._signature(key))
 
     def step(self, name: str) -> ApprovedStep | None:
         """
-        What was shown of a step, None if nothing was.
+        Return what was shown of a step, None if nothing was.
         """
         return next((item for item in self.steps if item.step == name), None)
 
@@ -93,7 +93,7 @@ class Approval(JsonDocument):
 
 def approved_objects(objects: Iterable[PlannedObject], key: bytes) -> tuple[ApprovedObject, ...]:
     """
-    Planned objects as an approval holds them.
+    Return planned objects in the form of an approval.
     """
     return tuple(
         ApprovedObject(
@@ -108,10 +108,9 @@ def approved_objects(objects: Iterable[PlannedObject], key: bytes) -> tuple[Appr
 
 def not_covered(approved: ApprovedStep, planned: Sequence[PlannedObject], key: bytes) -> list[str]:
     """
-    Return the differences of a plan from what was approved; empty if it holds the same, or less of
-    it.
+    Return what a plan does beyond the approval; empty if it does the same or less.
 
-    A value that was unknown may be known now; a value that was known must be the same.
+    A value that was unknown may be known now; a known value must be the same.
     """
     by_key = {(item.address, item.action, item.deposed): item for item in approved.objects}
     differences: list[str] = []
@@ -150,7 +149,7 @@ def _path_digest(path: ValuePath, key: bytes) -> str:
 
 def _values(item: PlannedObject, key: bytes) -> Iterator[tuple[ValuePath, str]]:
     """
-    Yield each value after the apply: its path, and its digest or that it is unknown.
+    Yield the path of each planned value with its digest or "unknown".
     """
     for path, value, known in _leaves((), item.after, item.unknown):
         yield path, digest(value, key) if known else _UNKNOWN

@@ -1,8 +1,8 @@
 """
-What a plan of a step would change, readable: objects with their attributes before and after,
-outputs, inputs and where their values come from, checks, what changed outside the engine.
+The changes in a step's plan, readable: objects with attributes before and after, outputs, inputs
+with their sources, checks, and changes outside the engine.
 
-No secret is in it: a sensitive value is null, one within a structure is replaced by a text.
+It contains no secret: a sensitive value is null, one within a structure is replaced by a text.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class AttributeChange(JsonModel):
     """
     An attribute, or a value within it, that a plan changes.
 
-    ``before`` and ``after`` are null where there is no value, where it is ``sensitive``, and where
-    it is not ``known`` before the apply. ``equivalent``: nothing but its notation changes, such as
-    null and an empty list, or the order of the keys of a JSON text.
+    ``before`` and ``after`` are null if there is no value, if it is ``sensitive``, or if it is not
+    ``known`` before the apply. ``equivalent``: only the notation changes, such as null and an empty
+    list, or the key order of a JSON text.
     """
 
     path: str
@@ -44,12 +44,11 @@ class AttributeChange(JsonModel):
 
 class ResourceChange(JsonModel):
     """
-    What a plan does with an object, and why.
+    What a plan does to an object, and why.
 
-    ``reason`` is the engine's word for it; ``replace_paths`` are the attributes that force a
-    replacement, which makes the new object before it deletes the old one with ``create_first``.
-    ``importing`` is the id by which it is taken into the provider state; ``deposed`` the key of a
-    former object that waits for its deletion.
+    ``reason`` is the engine's word; ``replace_paths`` are the attributes that force a replacement;
+    with ``create_first`` the new object is created before the old one is deleted. ``importing`` is
+    the id by which it is imported; ``deposed`` the key of a deposed object.
     """
 
     address: Word
@@ -70,21 +69,21 @@ class ResourceChange(JsonModel):
     @property
     def named(self) -> str:
         """
-        The object among those at its address.
+        The address, with the deposed key if there is one.
         """
         return object_name(self.address, self.deposed)
 
     @property
     def equivalent(self) -> bool:
         """
-        Whether nothing of the object but its notation changes.
+        Whether only the notation of the object changes.
         """
         return bool(self.attributes) and all(item.equivalent for item in self.attributes)
 
 
 class OutputValueChange(JsonModel):
     """
-    An output that a plan changes; the values are as those of an `AttributeChange`.
+    An output that a plan changes; values as in `AttributeChange`.
     """
 
     name: Word
@@ -97,8 +96,8 @@ class OutputValueChange(JsonModel):
 
 class InputChange(JsonModel):
     """
-    An input of a step that is not what the step was applied with. ``source`` says where the value
-    comes from; one that is not ``known`` is known after an apply.
+    An input that differs from what the step was applied with. ``source`` says where the value comes
+    from; one that is not ``known`` is known after an apply.
     """
 
     name: Word
@@ -111,7 +110,7 @@ class InputChange(JsonModel):
 
 class CheckResult(JsonModel):
     """
-    What a ``check`` block, or a condition of the module, says of the plan.
+    The result of a ``check`` block or a condition of the module in a plan.
     """
 
     address: Word
@@ -121,7 +120,7 @@ class CheckResult(JsonModel):
 
 class PlanDiagnostic(JsonModel):
     """
-    A warning or an error of the engine. ``file`` is relative to the project where it lies in it.
+    A warning or an error of the engine. ``file`` is relative to the project if it is inside.
     """
 
     severity: Literal["error", "warning"]
@@ -134,7 +133,7 @@ class PlanDiagnostic(JsonModel):
     @classmethod
     def of_diagnostic(cls, item: Diagnostic) -> PlanDiagnostic:
         """
-        Return a diagnostic, whose file is named as it is in the project.
+        Return a diagnostic with its file relative to the project.
         """
         file, line = item.place
         return cls(
@@ -149,11 +148,11 @@ class PlanDiagnostic(JsonModel):
 
 class PlanChanges(JsonModel):
     """
-    What the plan of one step would change.
+    The changes in a step's plan.
 
-    ``resources`` are the objects that it does something with, reads of data sources among them;
-    ``drift`` those that changed or vanished outside the engine. ``module_changed``: the module is
-    another one than the step was applied from.
+    ``resources`` are the objects with an action, including reads of data sources; ``drift`` those
+    that changed or vanished outside the engine. ``module_changed``: the module differs from the one
+    the step was applied from.
     """
 
     resources: tuple[ResourceChange, ...] = ()
@@ -167,7 +166,7 @@ class PlanChanges(JsonModel):
     @property
     def has_changes(self) -> bool:
         """
-        Whether the plan was read and something is in it.
+        Whether the plan was read and has changes.
         """
         return any(getattr(self, name) for name in PlanChanges.model_fields)
 
@@ -182,8 +181,8 @@ OUTPUT = "output."
 @dataclass(frozen=True, slots=True)
 class PlannedObject:
     """
-    What a plan does with an object, or with an output as ``output.NAME``, and its values after
-    that, secrets included; ``unknown`` is true where only the apply makes them known.
+    What a plan does to an object, or to an output (``output.NAME``), and its planned values,
+    secrets included; ``unknown`` is true for values known only after apply.
     """
 
     address: str
@@ -200,10 +199,10 @@ class PlannedObject:
 @dataclass(frozen=True, slots=True)
 class PlanContent:
     """
-    What a saved plan holds: its actions, the addresses that it only moves, the outputs that it
-    changes, and all of that with its values. ``secrets`` are the sensitive ones among them,
-    ``objects`` what it changes, as it is: both stay in memory. ``regions`` are those of the
-    provider configurations of the root, as far as they do not depend on objects.
+    The content of a saved plan: actions, addresses that it only moves, changed outputs, and the
+    values of all. ``secrets`` are the sensitive values, ``objects`` the changes with all values:
+    both stay in memory. ``regions`` are those of the root's provider configurations, unless they
+    depend on objects.
     """
 
     actions: tuple[PlannedAction, ...]
@@ -222,7 +221,7 @@ def remaining_drift(
     drift: Iterable[ResourceChange], rules: Iterable[DriftRule], today: date
 ) -> tuple[ResourceChange, ...]:
     """
-    Return the drift that no rule accepts today and that is more than another notation.
+    Return the drift that no rule accepts today and that is more than a difference in notation.
     """
     valid = [rule for rule in rules if rule.until is None or today.isoformat() <= rule.until]
 
@@ -245,7 +244,7 @@ def remaining_drift(
 
 def _covers(attribute: str, path: str) -> bool:
     """
-    Return whether a rule's attribute covers a path: itself or one below it. A vanished object has
+    Return whether a rule's attribute covers a path: the same or one below it. A vanished object has
     the path "".
     """
     return is_like(attribute, path) or path.startswith((f"{attribute}.", f"{attribute}["))

@@ -1,8 +1,7 @@
 """
-What differs between two values of an object, down to the single value.
+The differences between two values of an object, down to single values.
 
-Values are compared as they are, and only then are those hidden that must not be shown: that two
-secrets differ is no secret.
+Values are compared first and masked afterwards: that two secrets differ is no secret.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _MOST_COMPARED = 10_000
 
 class Marks(Struct, frozen=True):
     """
-    What the engine says of a value beside it: trees of the same shape, true where it holds.
+    The engine's marks on a value (sensitive, unknown, ...): trees of the same shape as the value.
     """
 
     sensitive: Json = False
@@ -34,7 +33,7 @@ class Marks(Struct, frozen=True):
 
     def at(self, key: str | int) -> Marks:
         """
-        Return the marks of a value within it.
+        Return the marks of a nested value.
         """
         return Marks(_within(self.sensitive, key), _within(self.unknown, key))
 
@@ -45,7 +44,7 @@ class _Secret(Struct, frozen=True):
 
 class _Unknown:
     """
-    What only the apply makes known: equal to nothing else.
+    A value known only after apply; equal to nothing else.
     """
 
 
@@ -58,7 +57,7 @@ def attribute_changes(
     replace_paths: Sequence[Sequence[str | int]] = (),
 ) -> tuple[AttributeChange, ...]:
     """
-    Return the attributes that differ; None stands for an object that is not there.
+    Return the attributes that differ; None stands for an object that does not exist.
     """
     differences = _differences(
         (), _marked(before, before_marks) or {}, _marked(after, after_marks) or {}
@@ -71,14 +70,14 @@ def attribute_changes(
 
 def shown_value(value: Json, marks: Marks) -> Json:
     """
-    Return a value without what is sensitive or unknown in it.
+    Return a value without its sensitive and unknown parts.
     """
     return _plain(_marked(value, marks))
 
 
 def secret_values(value: Json, sensitive: Json) -> Iterator[Json]:
     """
-    What of a value the engine calls sensitive.
+    Yield the parts of a value that the engine marks as sensitive.
     """
     if sensitive is True:
         if value is not None:
@@ -93,7 +92,7 @@ def secret_values(value: Json, sensitive: Json) -> Iterator[Json]:
 
 def attribute_path(path: ValuePath) -> str:
     """
-    Return a path as it is written in a module.
+    Return a path in Terraform's notation.
 
     >>> attribute_path(("tags", "a b", 0, "x"))
     'tags["a b"][0].x'
@@ -111,7 +110,7 @@ def _within(marks: Json, key: str | int) -> Json:
 
 def _marked(value: Json, marks: Marks) -> Any:
     """
-    Return the value with a `_Secret` or `_Unknown` in place of what is so.
+    Return the value with `_Secret` or `_Unknown` in place of marked parts.
     """
     if marks.unknown is True:
         return _Unknown()
@@ -180,8 +179,8 @@ def _list_differences(
     path: ValuePath, before: list[Any], after: list[Any]
 ) -> Iterator[tuple[ValuePath, Any, Any]]:
     """
-    What differs between lists. Equal elements belong together wherever they stand: whether a list
-    is a set the plan does not tell, and one element that is put in front changes no other.
+    Yield the differences between lists. Equal elements are paired wherever they stand: plans do not
+    tell lists from sets, and an element inserted in front must not change all others.
     """
     old, new = _unequal(before, after)
     if not old and not new:
@@ -199,7 +198,7 @@ def _list_differences(
 
 def _unequal(before: list[Any], after: list[Any]) -> tuple[dict[int, Any], dict[int, Any]]:
     """
-    Return the elements of each that the other does not have, by their index.
+    Return the elements of each list that the other lacks, by index.
     """
     places: dict[str, list[int]] = defaultdict(list)
     unknown = count()
@@ -224,8 +223,8 @@ def _pairs(
     old: Mapping[int, Any], new: Mapping[int, Any], *, same_length: bool
 ) -> list[tuple[int, int]]:
     """
-    Which of the elements are each other's successors: structures by what they have in common, other
-    values where the lists are as long as before and they stand in the same place.
+    Return which elements correspond: structures by their common fields, other values by their index
+    if the lists have the same length.
     """
     if same_length and (old.keys() == new.keys() or len(old) * len(new) > _MOST_COMPARED):
         return [(index, index) for index in old if index in new]
@@ -247,7 +246,7 @@ def _pairs(
 
 def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
     """
-    How many fields of two structures are equal, and more than empty.
+    Return how many fields of two structures are equal and not empty.
     """
     return sum(other.get(key) == item for key, item in one.items() if item)
 
@@ -281,7 +280,7 @@ def _is_empty(value: Any) -> bool:
 
 def _equivalent(before: Json, after: Json) -> bool:
     """
-    Return whether both say the same to a provider: nothing, or the same JSON.
+    Return whether both mean the same to a provider: nothing, or the same JSON.
     """
     if _is_empty(before) and _is_empty(after):
         return True
@@ -293,7 +292,7 @@ def _equivalent(before: Json, after: Json) -> bool:
 
 def json_document(text: str) -> Json:
     """
-    What a text says that is a JSON object or list, None if it is none.
+    Return the JSON object or list in a text, None if it holds none.
     """
     if text.lstrip()[:1] not in ("{", "["):
         return None

@@ -1,5 +1,5 @@
 """
-The violations of a policy by a plan.
+Violations of the policy by a plan.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Rule = Literal[
 
 class Violation(JsonModel):
     """
-    An object, or with an empty address a step or run, of which a rule forbids what is planned, or
-    warns. Without a step it is about the whole plan.
+    A planned action that a rule forbids or warns about: of an object, or, without an address, of a
+    step or run. Without a step it is about the whole plan.
     """
 
     rule: Rule
@@ -43,7 +43,7 @@ class Violation(JsonModel):
     @property
     def text(self) -> str:
         """
-        What is forbidden, in words.
+        The violation in words.
         """
         return f"{self.address} {self.message} ({self.rule})".strip()
 
@@ -62,8 +62,8 @@ def violations_of_plan(
     destroyed: int,
 ) -> Iterator[Violation]:
     """
-    What the plan of a step would do that is forbidden. ``regions`` are those of the provider
-    configurations by their names; ``destroyed`` counts what the run destroys before this step.
+    Yield the violations in a step's plan. ``regions`` are those of its provider configurations by
+    name; ``destroyed`` counts what the run destroys before this step.
     """
     changing = [item for item in objects if not item.is_output]
     for item in changing:
@@ -87,8 +87,7 @@ def violations_of_steps(
     steps: Iterable[tuple[str, Collection[PlannedObject], Mapping[str, str]]],
 ) -> Iterator[Violation]:
     """
-    What the plans of steps would do that is forbidden: names, objects and regions, in the order in
-    which they are carried out.
+    Yield the violations in the plans of steps (name, objects, regions), in the order of the run.
     """
     destroyed = 0
     for step, objects, regions in steps:
@@ -98,7 +97,7 @@ def violations_of_steps(
 
 def destroys(objects: Collection[PlannedObject]) -> int:
     """
-    How many objects a plan destroys or replaces.
+    Return how many objects a plan destroys or replaces.
     """
     return sum(item.action in ("delete", "replace") for item in objects)
 

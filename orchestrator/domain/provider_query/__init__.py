@@ -1,3 +1,3 @@
 """
-What is asked of a provider about objects, and what its answers prove.
+Queries to a provider about objects, and what its answers prove.
 """

@@ -1,5 +1,5 @@
 """
-How each object in doubt can be asked for: by its import id, by a search, or not at all and why.
+How each object in doubt can be queried: by its import id, by a search, or why not at all.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ Searches = dict[tuple[str, str | None], Search]
 
 class DoubtQuery(Struct, frozen=True):
     """
-    One object in doubt and the ways to ask for it: its import id with its origin, and the number
-    of a search. Where that is the instance's own, ``control`` is the number of the same search for
-    another instance, which provider state holds. ``by_own_tag``: the search is for what carries the
-    identity of the target. ``obstacles`` say why a way is closed.
+    An object in doubt and the ways to query it: its import id and where that comes from, and the
+    number of a search. If the search is the instance's own, ``control`` is the number of the same
+    search for another instance, which provider state holds. ``by_own_tag``: the search is for the
+    target's own tag. ``obstacles`` say why a way is not possible.
     """
 
     doubt: Doubt
@@ -51,8 +51,8 @@ def doubt_queries(
     step: Step, doubts: Iterable[Doubt], lookup: Lookup, state: PulledState
 ) -> tuple[ProviderQuery, tuple[DoubtQuery, ...]]:
     """
-    What to ask for the creates among ``doubts``, on the provider state as it is now. ``lookup``
-    resolves what the step's identity and search refer to.
+    Return the query for the creates among ``doubts``, with the current provider state. ``lookup``
+    resolves the references in the step's identity and search.
     """
     searches: Searches = {}
     queries = []
@@ -73,7 +73,7 @@ def doubt_queries(
 
 def question(item: DoubtQuery, query: ProviderQuery, method: ReadbackMethod) -> Json:
     """
-    How an object is asked for in one of its ways: equal where the same is asked again.
+    Return what identifies one way of querying an object: equal if the same query is made again.
     """
     if method != "search" or item.search is None:
         return ["import", item.import_id]
@@ -83,8 +83,8 @@ def question(item: DoubtQuery, query: ProviderQuery, method: ReadbackMethod) -> 
 
 def import_id(step: Step, address: Address, lookup: Lookup) -> str | None:
     """
-    What the step's identity is for an object; None if it declares none, Unresolvable if that has no
-    value, is no text, or holds a secret.
+    Return the import id of an object by the step's identity, None if it declares none. Raises
+    Unresolvable if it has no value, is no text, or holds a secret.
     """
     key = declared(step.identity, address)
     if key is None:
@@ -150,7 +150,7 @@ def _number(
     searches: Searches, key: tuple[str, str | None], template: Template, lookup: Lookup
 ) -> int:
     """
-    Return the number of a search, which is added where it is new.
+    Return the number of a search, adding it if it is new.
     """
     if key not in searches:
         searches[key] = _search(template, lookup)
@@ -159,17 +159,16 @@ def _number(
 
 def declared(by_address: Mapping[str, Template], address: Address) -> str | None:
     """
-    Return the key under which something is declared for an object: its own address or its
-    resource's.
+    Return the key of a declaration for an object: its own address or that of its resource.
     """
     return next((key for key in (address.text, address.resource) if key in by_address), None)
 
 
 def declaration(step: Step, address: Address, inputs: Collection[str]) -> tuple[str, ...]:
     """
-    Lines of YAML by which the step would have the provider asked for an object, as a start to be
-    completed: ``inputs`` are the names that the step's identity may refer to. None if it declares
-    either, or the type has no remote side.
+    Return lines of YAML with which the step could query the provider for an object, to be
+    completed: ``inputs`` are the names that the identity may refer to. Empty if it declares either,
+    or if the type has no remote side.
     """
     is_declared = declared(step.identity, address) or declared(step.search, address)
     if is_declared or address.type == _WITHOUT_REMOTE:
@@ -227,7 +226,7 @@ Digest = Callable[[Json], str]
 class ObjectsBefore(Struct, frozen=True):
     """
     The provider's answers about objects before their create, by address: the ids of those that
-    ``exist``, the questions that were answered with ``absent``, and why others are ``unknown``.
+    ``exist``, the queries that found them ``absent``, and why others are ``unknown``.
     """
 
     exist: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -237,7 +236,7 @@ class ObjectsBefore(Struct, frozen=True):
 
 def to_be_created(planned: Iterable[PlannedAction]) -> tuple[Doubt, ...]:
     """
-    Return the objects that a plan creates, as doubts: in the form in which the provider is asked.
+    Return the objects that a plan creates as doubts, so that they can be queried.
     """
     return tuple(
         Doubt(address=item.address, action="create", why="it is to be created")
@@ -256,9 +255,9 @@ def objects_before(
     digest: Digest,
 ) -> ObjectsBefore:
     """
-    Return the meaning of the answers. A search result that records or the step's provider state
-    manage, by type and id in ``managed``, is another object than the planned one; an object that
-    the same plan deletes (``leaving``) is left out.
+    Return what the answers mean. A search result that records or the step's provider state manage
+    (type and id in ``managed``) is another object than the planned one; objects that the same plan
+    deletes (``leaving``) are ignored.
     """
     exist: dict[str, tuple[str, ...]] = {}
     absent: dict[str, tuple[str, ...]] = {}
@@ -292,8 +291,8 @@ def objects_before(
 
 def whose(records: Iterable[OperationRecord], kind: str, ids: Collection[str]) -> tuple[str, bool]:
     """
-    Who owns, by the records, the existing objects of this type that a plan would create; and
-    whether that leaves them free to be taken over.
+    Return to whom the existing objects of this type belong, by the records, and whether no target
+    manages them.
     """
     for record in records:
         target, resources = record.target.target, record.resources

@@ -1,9 +1,9 @@
 """
-What is asked of a provider in one engine plan that writes nothing, and how the plan answers.
+A provider query: one engine plan that writes nothing, and how its messages answer.
 
-Three ways to ask for an object: an import block with its id, a data source that lists ids, and the
-refresh of a saved provider state that holds it. Data sources, by a postcondition that always fails,
-say in its error which ids they list: no further engine call is needed to read them.
+There are three ways to query an object: an import block with its id, a data source that lists ids,
+and the refresh of a saved provider state that holds it. A data source has a postcondition that
+always fails and lists the ids in its error, so that no further engine call is needed to read them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _OVERRIDE = "orchestrator_readback_override.tf.json"
 
 class Search(Struct, frozen=True):
     """
-    A data source to read: its type, its arguments, the attribute that holds the ids, and the
-    provider configuration where it is not the default one.
+    A data source to read: its type, arguments, the attribute with the ids, and the provider
+    configuration if it is not the default one.
     """
 
     data: str
@@ -64,12 +64,13 @@ class Search(Struct, frozen=True):
 
 class ProviderQuery(Struct, frozen=True):
     """
-    ``imports`` are import ids by address; a search is known by its place in ``searches``.
+    What to query. ``imports`` are import ids by address; a search is identified by its index in
+    ``searches``.
 
-    ``saved`` are objects of a saved provider state by the address at which each stands alone in
-    ``state`` (`Engine.isolated_state`); ``untrusted`` are provider configurations of theirs whose
-    answers prove nothing. A query has either these or imports and searches: a refresh-only plan
-    takes no import blocks.
+    ``saved`` are objects of a saved provider state by their address in ``state``
+    (`Engine.isolated_state`); ``untrusted`` are their provider configurations whose answers prove
+    nothing. A query has either these, or imports and searches: a refresh-only plan accepts no
+    import blocks.
     """
 
     imports: Mapping[str, str] = field(default_factory=dict)
@@ -81,20 +82,20 @@ class ProviderQuery(Struct, frozen=True):
     @property
     def is_empty(self) -> bool:
         """
-        Whether the query asks for nothing.
+        Whether there is nothing to query.
         """
         return not (self.imports or self.searches or self.saved)
 
     @property
     def targets(self) -> tuple[str, ...]:
         """
-        What the plan is limited to; empty for a refresh of saved objects, which are all there is.
+        The ``-target`` addresses of the plan; empty for a refresh of saved objects.
         """
         return (*self.imports, *(_data_address(n, s) for n, s in enumerate(self.searches)))
 
     def files(self, sources: Mapping[str, str]) -> dict[str, str]:
         """
-        Return the configuration that asks, by file name. ``sources`` are those of the providers
+        Return the configuration of the query by file name. ``sources`` are the sources of providers
         that the root itself does not require, by local name.
         """
         content: dict[str, Json] = {}
@@ -117,8 +118,8 @@ class ProviderQuery(Struct, frozen=True):
 
 class Answer(Struct, frozen=True):
     """
-    What came back for one thing asked. ``ids`` are those that the provider named; a search that
-    lists none is answered ``absent``. ``why`` says why it is ``unknown``.
+    The answer for one import, search or saved object. ``ids`` are those that the provider returned;
+    a search without results is ``absent``. ``why`` is the reason for ``unknown``.
     """
 
     verdict: Verdict
@@ -128,7 +129,8 @@ class Answer(Struct, frozen=True):
 
 class QueryResult(Struct, frozen=True):
     """
-    The answer for each import by address, each search by number, and each saved object by its key.
+    The answers: for each import by address, for each search by number, for each saved object by
+    key.
     """
 
     imports: Mapping[str, Answer] = field(default_factory=dict)
@@ -138,7 +140,7 @@ class QueryResult(Struct, frozen=True):
 
 def unanswered(query: ProviderQuery, why: str) -> QueryResult:
     """
-    Return the result of a query that could not be asked.
+    Return the result of a query that could not be made.
     """
     unknown = Answer("unknown", why=why)
     return QueryResult(
@@ -152,8 +154,8 @@ def read_result(
     query: ProviderQuery, messages: Iterable[Message], *, succeeded: bool
 ) -> QueryResult:
     """
-    Return the answers in the messages of the plan. That it ``succeeded`` says only of saved objects
-    that each of them was refreshed; whether an import exists it does not decide.
+    Return the answers in the messages of the plan. ``succeeded`` matters only for saved objects
+    (all were refreshed); it does not tell whether an import exists.
     """
     read = _PlanMessages.of(messages, targets=frozenset((*query.targets, *query.saved)))
     return QueryResult(
@@ -170,9 +172,9 @@ def refused_imports(
     imports: Mapping[str, str], diagnostics: Iterable[Diagnostic]
 ) -> dict[str, str]:
     """
-    Why a plan with import blocks (ids by address) failed, by the address that an error is about:
-    the engine names that one or nothing, and a provider names the id. What the errors say of
-    anything else is left out.
+    Return why a plan with import blocks (ids by address) failed, by the address of each error. The
+    engine names the address or nothing, a provider names the id. Errors about anything else are
+    ignored.
     """
     errors = [item for item in diagnostics if item.severity == "error"]
     reasons: dict[str, str] = {}
@@ -188,9 +190,9 @@ def refused_imports(
 
 class _PlanMessages(Struct, frozen=True):
     """
-    The messages of a plan, by what they say: ``present`` are addresses at which the provider has an
-    object, ``lost`` those at which the refresh lost one, ``missing`` those whose import id names
-    none, ``lists`` the ids by search.
+    The messages of a plan by meaning: ``present`` are addresses where the provider has an object,
+    ``lost`` those where the refresh lost one, ``missing`` those whose import id does not exist,
+    ``lists`` the ids by search.
     """
 
     present: frozenset[str]
@@ -229,8 +231,8 @@ class _PlanMessages(Struct, frozen=True):
 
     def reason(self, *addresses: str) -> str:
         """
-        Why there is no answer: the error at the first of these addresses that has one, else the
-        errors that concern nothing asked and so stopped the plan.
+        Return why there is no answer: the error at the first of these addresses that has one, else
+        the errors that concern no queried object and so stopped the plan.
         """
         for address in addresses:
             for error in self.errors:
@@ -292,7 +294,7 @@ def _block(number: int, search: Search) -> dict[str, Json]:
 
 def _literal(value: Json) -> Json:
     """
-    Return the value in Terraform's JSON syntax with nothing in it to interpret.
+    Return the value in Terraform's JSON syntax, escaped.
     """
     match value:
         case str():
@@ -321,7 +323,7 @@ def _missing_address(diagnostic: Diagnostic) -> str | None:
 
 def _listed(diagnostic: Diagnostic) -> tuple[int, tuple[str, ...]] | None:
     """
-    Return the search and the ids that it found; None if the diagnostic says something else.
+    Return a search and the ids it found, None for any other diagnostic.
     """
     match = _FOUND.fullmatch(diagnostic.detail.strip())
     if match is None:
@@ -346,8 +348,9 @@ def _line(diagnostic: Diagnostic) -> str:
 
 class RefreshResult(Struct, frozen=True):
     """
-    What a refresh made of the objects of a state. ``missing`` are those that it could not find;
-    ``unexplained`` are those among them that nobody vouches for: the scope may be the wrong one.
+    What a refresh did to the objects of a state. ``missing`` are those that it did not find;
+    ``unexplained`` are those of them whose provider configuration found nothing else to vouch for
+    it: the scope may be wrong.
     """
 
     missing: tuple[StateObject, ...] = ()
@@ -355,7 +358,7 @@ class RefreshResult(Struct, frozen=True):
 
     def without(self, deleted: Collection[StateObject]) -> RefreshResult:
         """
-        Return the result without the objects that are missing because a delete removed them.
+        Return the result without objects that are missing because a delete removed them.
         """
         return RefreshResult(
             tuple(item for item in self.missing if item not in deleted),
@@ -367,10 +370,11 @@ def refresh_result(
     journal: Journal, state: PulledState, *, destroying: bool, targeted: bool
 ) -> RefreshResult:
     """
-    What the plan of a step saw of ``state``, the one before its refresh.
+    Return what the plan of a step found of ``state``, the one before its refresh.
 
-    The plan of a destroy tells of no drift, and no plan does of deposed objects: what these would
-    not delete has vanished. A ``targeted`` plan asks only for what it says it has found or lost.
+    The plan of a destroy reports no drift, and no plan reports that of deposed objects: those that
+    it would not delete have vanished. A ``targeted`` plan answers only for objects that it reports
+    as found or lost.
     """
     lost = {item.address for item in journal.drifted if item.action == "delete"}
     planned = {item.address for item in journal.planned}
@@ -391,11 +395,11 @@ def unexplained(
     gone: Collection[StateObject], present: Collection[StateObject]
 ) -> tuple[StateObject, ...]:
     """
-    Return those of ``gone`` whose provider configuration is not believed: it found nothing at all,
-    or lost two objects or more of whose types it found none.
+    Return those of ``gone`` whose provider configuration is not trusted: it found nothing at all,
+    or lost two or more objects of types of which it found none.
 
-    In a wrong region a provider still finds what has no region (roles, policies, buckets): that
-    does not vouch for objects of other types. A single object may be gone.
+    In a wrong region a provider still finds global objects (roles, policies, buckets), which proves
+    nothing for objects of other types. A single object may be gone.
     """
     configurations = {item.configuration for item in present}
     kinds = {(item.configuration, item.type) for item in present}

@@ -1,8 +1,9 @@
 """
 Readback: what the provider's answers mean for the objects in doubt.
 
-Absent is said only where the way of asking is proven: an identity that has named an object created
-here, a search that finds others of the same resource. Whatever else is not found stays unknown.
+Absence is concluded only if the query is proven: an identity that has found an object created here,
+a search that finds others of the same resource. Otherwise an object that is not found stays
+unknown.
 """
 
 from __future__ import annotations
@@ -37,12 +38,11 @@ def ownership_of(
     query: DoubtQuery, object_id: str, *, by_search: bool, existed: bool, was_absent: bool
 ) -> tuple[Ownership, str]:
     """
-    Whose the only object is that was found for a doubt, and what says so. ``existed``: the provider
-    refused the create because of an object that existed; ``was_absent``: just before the create it
-    did not have it, asked in the same way.
+    Return whose the only object found for a doubt is, and the evidence. ``existed``: the provider
+    refused the create because the object existed; ``was_absent``: the same query did not find it
+    just before the create.
 
-    A tag of the target's own outweighs that answer: the engine's provider may have sent the create
-    twice.
+    The target's own tag outweighs ``existed``: the provider plugin may have sent the create twice.
     """
     if query.doubt.id is not None and object_id == query.doubt.id:
         return "ours", "its create returned this id"
@@ -68,8 +68,8 @@ def ownership_of(
 
 def existed_before(record: OperationRecord, doubt: Doubt) -> bool:
     """
-    Return whether the provider said of the object in doubt, in this run or as it was asked before,
-    that it existed when it was to be created.
+    Return whether the provider said, in this run or in an earlier query, that the object in doubt
+    existed when it was to be created.
     """
     faults = [record.error, record.last_attempt.error if record.last_attempt else None]
     diagnostics = [item for fault in faults if fault for item in fault.diagnostics]
@@ -85,10 +85,10 @@ OCCUPIED = "its address holds another object, so it cannot be adopted there"
 
 class KnownObjects(Struct, frozen=True):
     """
-    What is known of objects that are not in doubt. ``managed`` tells under which target and address
-    an object of a type with an id is; ``ids_in_state`` are the ids in the step's provider
-    state by resource; ``adopted_methods`` the resources and methods by which an object was found
-    that was then adopted; ``occupied_addresses`` the addresses at which that state holds an object.
+    Objects that are not in doubt. ``managed`` returns the target and address of an object by type
+    and id; ``ids_in_state`` are the ids in the step's provider state by resource;
+    ``adopted_methods`` are resources and the methods by which an object was found that was then
+    adopted; ``occupied_addresses`` are the addresses in that state.
     """
 
     managed: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -101,7 +101,7 @@ def known_objects(
     own: OperationRecord, others: Iterable[OperationRecord], state: PulledState
 ) -> KnownObjects:
     """
-    Return the objects that records and the step's provider state know.
+    Return the objects in records and in the step's provider state.
     """
     doubtful = {doubt.address for doubt in own.resources.in_doubt if doubt.action == "create"}
     managed = {
@@ -125,7 +125,7 @@ def known_objects(
 
 class _Conclusion(Struct, frozen=True):
     """
-    What the answer to one way of asking means for an object.
+    What the answer to one query means for an object.
     """
 
     verdict: Verdict
@@ -148,14 +148,14 @@ def read_back(
     where_to_look: Callable[[Doubt, str], ManualSearch],
 ) -> tuple[Doubt, ...]:
     """
-    Return the doubts with their readbacks, asked for ``at`` that time; for ``seconds_left`` a
-    request of the call that left a doubt may still be under way.
+    Return the doubts with their readbacks, queried ``at`` that time; ``seconds_left`` says for how
+    long a request of the call that left a doubt may be under way.
 
-    ``existed``: whether the provider refused the create because of an object that existed;
-    ``was_absent``: whether it had none just before that, asked in the same way. ``has_named``:
-    whether the identity of an object has named one that was created here. ``scope_change``: why the
-    provider of a local name may ask elsewhere than it created, None if nothing says so.
-    ``where_to_look``: where a person may look.
+    ``existed``: whether the provider refused the create because the object existed; ``was_absent``:
+    whether the same query found none just before. ``has_named``: whether the identity of an object
+    has found one that was created here. ``scope_change``: why the provider with a local name may be
+    queried elsewhere than it created, None if nothing says so. ``where_to_look``: where a person
+    may look.
     """
     sharing = Counter(query.search for query in queries)
     doubts = []
@@ -260,8 +260,8 @@ def _combined(
     query: DoubtQuery, ways: Sequence[_Conclusion], seconds_left: Callable[[Doubt], float]
 ) -> _Conclusion:
     """
-    Return the conclusion from all ways of asking: a way that found the object outweighs one that
-    proves it absent.
+    Return the conclusion from all queries: one that found the object outweighs one that proves it
+    absent.
     """
     for verdict in ("exists", "absent"):
         way = next((way for way in ways if way.verdict == verdict), None)
@@ -282,8 +282,8 @@ def _combined(
 
 def _adoptions(record: OperationRecord) -> Iterable[tuple[str, str]]:
     """
-    Resources and the methods by which an object of theirs was found that was then taken over: as
-    proven ours, or by a person who said that it is the one in doubt.
+    Yield resources and the methods by which an object of them was found and then adopted: as proven
+    ours, or because a person said that it is the one in doubt.
     """
     adopted = {(item.address, item.id) for item in record.adopted}
     for item in record.settled:

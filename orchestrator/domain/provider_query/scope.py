@@ -1,9 +1,9 @@
 """
-Where a provider is asked: what can be told of region, account and endpoint without asking it.
+The scope of a provider query: region, account and endpoint, as far as known without a query.
 
-An object that is not found proves something only where the provider is asked in the scope that the
-object was destroyed in. What configures a provider is compared by digest; of credentials, which are
-renewed all the time, nothing is.
+An object that is not found proves something only if the provider is queried in the scope in which
+the object was destroyed. Provider settings are compared by digest, except credentials, which change
+all the time.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def scope(
     digest: Callable[[Json], str],
 ) -> Scope:
     """
-    Return the scope of these providers (source addresses): their environment variables, and the
-    provider configuration of the blueprint, ``configured``, both without credentials.
+    Return the scope of these providers (source addresses): their environment variables, and their
+    configuration in the blueprint, ``configured``, without credentials.
 
     >>> scope(["hashicorp/aws"], {"AWS_REGION": "x", "AWS_SECRET_KEY": "y", "HOME": "z"}, {}, str)
     (('AWS_REGION', 'x'),)
@@ -66,8 +66,8 @@ def scope(
 
 def fingerprint(value: Json) -> str:
     """
-    Return a digest that is the same on every machine, for what is no secret; who is named in a URL
-    does not count.
+    Return a digest of a value that is no secret, the same on every machine; the user in a URL does
+    not count.
 
     >>> fingerprint("https://ann:secret@host/x") == fingerprint("https://host/x")
     True
@@ -78,7 +78,7 @@ def fingerprint(value: Json) -> str:
 
 def differing(then: Scope, now: Scope, providers: Iterable[str]) -> list[str]:
     """
-    Return the names of what configures ``providers`` otherwise than then, sorted.
+    Return the sorted names of the settings of ``providers`` that have changed.
     """
     prefixes = ("providers.", *(prefix for item in providers for prefix in _prefixes(item)))
     changed = {name for name, _ in {*then} ^ {*now}}
@@ -107,8 +107,8 @@ def _open(value: Json, secrets: frozenset[ValuePath], path: ValuePath = ()) -> J
 
 def without_credentials(value: Json, *, named: bool = False) -> Json:
     """
-    Return a provider's configuration for people: what stands under the name of a credential, also
-    one that is written out in a blueprint, is left out. ``named``: it all does.
+    Return a provider's configuration for people, without values of credentials, even literal ones.
+    ``named``: the value is that of a credential.
 
     >>> without_credentials({"region": "eu", "assume": [{"token": "x", "role": "y"}]})
     {'region': 'eu', 'assume': [{'token': '(sensitive)', 'role': 'y'}]}
@@ -127,7 +127,8 @@ def without_credentials(value: Json, *, named: bool = False) -> Json:
 
 def without_identity(value: Json) -> Json:
     """
-    Return a provider's configuration without who asks: a plan may be made with rights to read only.
+    Return a provider's configuration without the caller's identity: a plan may use read-only
+    credentials.
 
     >>> without_identity({"region": "eu", "assume_role": [{"role_arn": "y"}], "profile": "x"})
     {'region': 'eu'}

@@ -1,6 +1,5 @@
 """
-What a new entry takes from elsewhere than the entry before it: who writes it, and which fields
-change.
+What a new entry adds to the entry before it: who writes it, and which fields change.
 """
 
 from __future__ import annotations
@@ -113,7 +112,8 @@ def changes_in_run(
     run_id: str, *, attempt: int = 1, provider_state: ProviderState | None = None
 ) -> EntryChanges:
     """
-    What an entry says of its place in a run. A provider state that is not given stays as recorded.
+    Return the fields that name an entry's run and attempt. Without ``provider_state`` the recorded
+    one stays.
     """
     changes: EntryChanges = {
         "run_id": run_id,

@@ -1,5 +1,5 @@
 """
-What a record says of remote objects: planned, held, in doubt, released, gone.
+Remote objects in a record: planned, held in provider state, in doubt, released, gone.
 """
 
 # Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
@@ -16,7 +16,7 @@ from orchestrator.domain.text import Word
 
 class RecordModel(BaseModel):
     """
-    A value that is also a wire format: immutable, unknown fields kept.
+    A value that is also a wire format: immutable, unknown fields are kept.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True, defer_build=True)
@@ -37,7 +37,7 @@ Action = Literal[
 
 def object_name(address: str, deposed: str | None) -> str:
     """
-    Return an object among those at its address.
+    Return the name of an object: its address, and the deposed key if it has one.
 
     >>> object_name("a.b", None), object_name("a.b", "8a1b2c3d")
     ('a.b', 'a.b (deposed 8a1b2c3d)')
@@ -47,11 +47,11 @@ def object_name(address: str, deposed: str | None) -> str:
 
 class PlannedAction(RecordModel):
     """
-    A planned action of the engine; an object that only moves is a ``noop`` with its
-    ``previous_address``. ``engine_word`` is the engine's own for an unknown action. ``importing``
-    is the import id of an object that is taken into the provider state first; ``deposed`` is the
-    key of an object that its successor has displaced at the address. ``absent_before`` are the
-    questions, as keyed digests, to which the provider had no such object just before the create.
+    A planned action of the engine. An object that only moves is a ``noop`` with its
+    ``previous_address``. ``engine_word`` is the engine's word for an unknown action. ``importing``
+    is the id of an object that is imported first; ``deposed`` is the key of a deposed object.
+    ``absent_before`` are keyed digests of the provider queries that found no such object just
+    before the create.
     """
 
     address: Word
@@ -65,21 +65,21 @@ class PlannedAction(RecordModel):
     @property
     def name(self) -> str:
         """
-        The object among those at its address.
+        The address, with the deposed key if there is one.
         """
         return object_name(self.address, self.deposed)
 
     @property
     def imports(self) -> bool:
         """
-        Whether the action takes an object into the provider state.
+        Whether the action imports an object into the provider state.
         """
         return self.action == "import" or self.importing is not None
 
 
 class ObjectRef(RecordModel):
     """
-    An object of the provider state: never its attributes, only what names it.
+    An object of the provider state: its identity, never its attributes.
     """
 
     address: Word
@@ -91,16 +91,16 @@ class ObjectRef(RecordModel):
     @property
     def name(self) -> str:
         """
-        The object among those at its address.
+        The address, with the deposed key if there is one.
         """
         return object_name(self.address, self.deposed)
 
 
 class ManualSearch(RecordModel):
     """
-    Where a person may look for an object that nobody can ask the provider for. ``inputs`` and
-    ``provider`` (its configuration as the blueprint gives it) are masked. ``declare`` are lines by
-    which the step in the blueprint ``file`` would have the provider asked.
+    Where a person may look for an object that the provider cannot be queried for. ``inputs`` and
+    ``provider`` (its configuration in the blueprint) are masked. ``declare`` are lines for the step
+    in the blueprint ``file`` that would make a query possible.
     """
 
     since: datetime | None = None
@@ -113,8 +113,8 @@ class ManualSearch(RecordModel):
 
 class AdoptedObject(RecordModel):
     """
-    An object that was taken into the provider state and is not proven ours (law: not ours until
-    proven), and what speaks for and against.
+    An object that was imported and is not proven ours (law: not ours until proven), and the
+    evidence for and against.
     """
 
     address: str
@@ -131,11 +131,11 @@ ReadbackMethod = Literal["identity", "id", "search", "none"]
 
 class Readback(RecordModel):
     """
-    What the provider answered when it was asked for an object in doubt, and ``why`` that means no
-    more. ``method`` is how it was asked: by its import id (``identity``, or the ``id`` that its
-    create returned) or by a ``search``; ``ids`` are what was found, or the candidates.
-    ``adoptable`` is False if the address of the object in doubt holds another one. ``ownership`` is
-    set where one object was found; ``evidence`` is what speaks for and against.
+    The provider's answer about an object in doubt, and ``why`` it proves no more. ``method`` is the
+    query: by import id (``identity``, or the ``id`` that its create returned) or by a ``search``;
+    ``ids`` are those found, or the candidates. ``adoptable`` is False if another object holds the
+    address of the one in doubt. ``ownership`` is set if one object was found; ``evidence`` speaks
+    for and against it.
     """
 
     verdict: Literal["exists", "absent", "unknown"]
@@ -151,15 +151,15 @@ class Readback(RecordModel):
     @property
     def adopts(self) -> str | None:
         """
-        The id under which the object may be adopted because it is proven ours; None if none was
-        found, more than one, where nothing proves it, or where its address is taken.
+        The id by which the object can be adopted because it is proven ours; None if none or several
+        were found, if nothing proves it, or if its address is taken.
         """
         return self._the_one() if self.ownership == "ours" else None
 
     @property
     def unproven(self) -> str | None:
         """
-        The id of the only object that was found, where nothing proves whose it is.
+        The id of the only object found, if nothing proves whose it is.
         """
         return self._the_one() if self.ownership == "found" else None
 
@@ -170,8 +170,8 @@ class Readback(RecordModel):
 
 class SavedState(RecordModel):
     """
-    A provider state from before a destroy, kept beside the attempt that made it on that host until
-    the provider has confirmed what was destroyed. ``scope`` is where the provider was asked then:
+    A provider state from before a destroy, kept beside the attempt on the host that made it until
+    the provider has confirmed what was destroyed. ``scope`` is where the provider was queried then:
     names and keyed digests.
     """
 
@@ -184,9 +184,9 @@ class SavedState(RecordModel):
 class Doubt(RecordModel):
     """
     An object of which evidence does not tell whether the last mutation made, changed or removed it.
-    The action ``forget`` means that it left the provider state without being known to be gone: not
-    by a delete of this tool, or by one that the provider has not confirmed; ``saved`` knows it.
-    ``absent_before`` is that of the planned create.
+    The action ``forget`` means that it left the provider state and is not known to be gone: not by
+    a delete of this tool, or by one that the provider has not confirmed; ``saved`` is a state that
+    contains it. ``absent_before`` is that of the planned create.
     """
 
     address: Word
@@ -202,14 +202,14 @@ class Doubt(RecordModel):
     @property
     def of_a_delete(self) -> bool:
         """
-        Whether the doubt is about a delete that was requested and whose end is not known.
+        Whether the doubt is about a delete that was requested and whose result is unknown.
         """
         return self.action == "delete" or (self.action == "forget" and self.saved is not None)
 
     def is_proven(self, object_id: str | None) -> bool:
         """
         Return whether the object with this id is proven to be the one in doubt: its create returned
-        that id, or the provider showed it to be ours.
+        the id, or the provider showed it to be ours.
         """
         if self.id is not None:
             return self.id == object_id
@@ -221,7 +221,7 @@ class Doubt(RecordModel):
 
 class SettledDoubt(RecordModel):
     """
-    A doubt that was settled, and how: by a person, or by evidence.
+    A settled doubt, and how it was settled: by a person, or by evidence.
     """
 
     doubt: Doubt
@@ -236,8 +236,8 @@ ReleaseReason = Literal["forgotten", "vanished"]
 
 class ReleasedObject(RecordModel):
     """
-    An object that is no longer managed and not proven gone: a plan forgot it, or its refresh did
-    not find it, in the run ``run_id``.
+    An object that is no longer managed and not proven gone: in the run ``run_id`` a plan forgot it,
+    or its refresh did not find it.
     """
 
     address: Word
@@ -259,8 +259,8 @@ class ReleasedObject(RecordModel):
 
 class Resources(RecordModel):
     """
-    What the last mutation planned, what its journal proves, what the provider state holds, and what
-    of it was ``released`` at any time.
+    What the last mutation planned, what its journal proves, what the provider state holds, and the
+    objects ``released`` at any time.
     """
 
     planned: tuple[PlannedAction, ...] = ()
@@ -280,7 +280,7 @@ class Resources(RecordModel):
     @property
     def still_released(self) -> tuple[ReleasedObject, ...]:
         """
-        The released objects that have not been taken back since.
+        The released objects that have not been imported again since.
         """
         managed = {(ref.type, ref.id) for ref in self.inventory}
         return tuple(item for item in self.released if (item.type, item.id) not in managed)
@@ -288,10 +288,10 @@ class Resources(RecordModel):
 
 class CheckedObject(RecordModel):
     """
-    An object whose absence was asked for: its delete was requested and nobody has asked since; the
-    provider has it, and may still be deleting it; it is gone; it remains; or nothing can be told.
-    A forgotten one is gone by the word of a person: ``why`` is their reason, ``run_id`` the run
-    that wrote it down.
+    An object whose absence was checked: its delete was requested and not checked since; the
+    provider still has it and may be deleting it; it is gone; it remains; or it is unknown. A
+    forgotten one is gone by a person's word: ``why`` is their reason, ``run_id`` the run that
+    recorded it.
     """
 
     address: Word
@@ -303,8 +303,8 @@ class CheckedObject(RecordModel):
 
 class Absence(RecordModel):
     """
-    How absence was established: ``method`` is state, provider, parent, never_applied, or person
-    where it rests on anybody's word.
+    How absence was confirmed: ``method`` is state, provider, parent, never_applied, or person if it
+    rests on anybody's word.
     """
 
     verdict: Literal["confirmed", "unconfirmed"]

@@ -1,5 +1,5 @@
 """
-Errors by which a provider says that it made nothing.
+Recognises errors by which a provider says that it made nothing.
 
 A create that began and is not in provider state is in doubt unless its error is such a refusal.
 """
@@ -63,9 +63,9 @@ SHIPPED = (
 
 class RefusalRules(Struct, frozen=True):
     """
-    The errors by which a step says that its provider made nothing: ``refused_on``, which wins over
-    the shipped caution because its author knows the provider, and ``retried_on``, which does not:
-    what may have made something is not tried again.
+    A step's own rules for which errors prove that the provider made nothing. Its author's
+    ``refused_on`` overrides the shipped exceptions; ``retried_on`` does not: a create that may have
+    made something is not retried.
     """
 
     refused_on: tuple[str, ...] = ()
@@ -77,7 +77,7 @@ NO_RULES = RefusalRules()
 
 def says_already_exists(diagnostics: Iterable[Diagnostic], address: str) -> bool:
     """
-    Return whether the provider refused to create the object at an address because it exists.
+    Return whether the provider refused the create at an address because the object exists.
     """
     return any(
         item.address == address and ALREADY_EXISTS.search(f"{item.summary}\n{item.detail}")

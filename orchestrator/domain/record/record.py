@@ -71,7 +71,7 @@ CRASHED = "the engine crashed"
 
 class Diagnostic(RecordModel):
     """
-    One diagnostic of the engine, masked. ``address`` is None if the engine names none.
+    A diagnostic of the engine, masked. ``address`` is None if the engine names none.
     """
 
     severity: Literal["error", "warning"] = "error"
@@ -83,7 +83,7 @@ class Diagnostic(RecordModel):
     @property
     def place(self) -> tuple[str | None, int | None]:
         """
-        File and line.
+        The file and the line.
         """
         file, _, line = (self.at or "").rpartition(":")
         return (file, int(line)) if file and line.isdecimal() else (self.at, None)
@@ -91,8 +91,8 @@ class Diagnostic(RecordModel):
 
 class Fault(RecordModel):
     """
-    Why a target is in ``error``: stable code, phase and one-line summary. ``hook`` is set where it
-    was a hook that failed, in the phase of the command that it belongs to.
+    Why a target is in ``error``: stable code, phase and one-line summary. ``hook`` is set if a hook
+    failed, in the phase of its command.
     """
 
     code: Word
@@ -106,8 +106,8 @@ class Fault(RecordModel):
 
 class Attempt(RecordModel):
     """
-    An attempt that left the status alone, kept beside it: one that changed nothing, or surgery,
-    which changes provider state and no remote object.
+    An attempt that did not change the status and is kept beside it: one that changed nothing, or
+    surgery, which changes provider state but no remote object.
     """
 
     command: Command
@@ -119,8 +119,8 @@ class Attempt(RecordModel):
     @property
     def stands_beside(self) -> bool:
         """
-        Whether it is told beside the status: an apply or import that failed, or whatever found that
-        what is there is not what is recorded.
+        Whether it is shown beside the status: a failed apply or import, or anything that found a
+        state that differs from the record.
         """
         if self.error is None:
             return False
@@ -135,7 +135,7 @@ class Actor(RecordModel):
 
 class OutputOrigin(RecordModel):
     """
-    The run that a known output comes from.
+    The run that an output comes from.
     """
 
     run_id: Word
@@ -155,7 +155,7 @@ class EngineRef(RecordModel):
 
 class ProviderState(RecordModel):
     """
-    Which provider state the target is bound to. ``location`` is the backend's address of it.
+    The provider state that the target is bound to. ``location`` is its address in the backend.
     """
 
     backend: Word
@@ -167,8 +167,7 @@ class ProviderState(RecordModel):
 
 class Retention(RecordModel):
     """
-    Why a target is kept, who answers for it, and when somebody looks at it again; ``was`` is the
-    status before.
+    Why a target is retained, its owner, and its date of review; ``was`` is the status before.
     """
 
     reason: str
@@ -195,7 +194,7 @@ class Verification(RecordModel):
 
 class PriorStatus(RecordModel):
     """
-    The status of a target before a hook of it began: a hook that ends well goes back to it.
+    The status of a target before a hook began, which a successful hook restores.
     """
 
     status: Status
@@ -210,8 +209,8 @@ class PriorStatus(RecordModel):
 class HookResult(RecordModel):
     """
     The result of the last run of a step's hook, ``compensate`` or ``before_destroy``. ``unknown``:
-    it may have run to its end or not. ``by`` is what the blueprint says of it, without values;
-    ``target`` the target of its module. ``on`` are the objects that it was carried out for.
+    it is not known whether it completed. ``by`` is its declaration without values; ``target`` the
+    target of its module. ``on`` are the objects that it ran for.
     """
 
     verdict: Literal["running", "done", "failed", "unknown", "skipped"]
@@ -228,7 +227,7 @@ class HookResult(RecordModel):
 
 class Lineage(RecordModel):
     """
-    The run that this one comes from: by retry, redeploy, rollback or promotion.
+    The run that this one repeats: by retry, redeploy, rollback or promotion.
     """
 
     kind: Word
@@ -304,8 +303,8 @@ class OperationRecord(RecordModel):
     @property
     def deleted_in_state(self) -> tuple[ObjectRef, ...]:
         """
-        What the last mutation has deleted and provider state still holds: reported by a destroy
-        whose state could not be saved, or found to be gone since.
+        Objects that the last mutation deleted and that provider state still holds: a destroy
+        reported them but could not save its state, or a refresh did not find them.
         """
         unsaved = self.error is not None and self.error.code in ("errored_state", "state_put_aside")
         by_destroy = unsaved and self.failed_command == "destroy"
@@ -332,7 +331,7 @@ class OperationRecord(RecordModel):
 
     def to_json(self) -> str:
         """
-        Return the record as one line of JSON, with the checksum over it.
+        Return the record as one line of JSON with its checksum.
         """
         document = self._document()
         return json.dumps(
@@ -343,7 +342,7 @@ class OperationRecord(RecordModel):
 
     def own_checksum(self) -> str:
         """
-        Return the checksum that the record is stored with.
+        Return the checksum for storing the record.
         """
         return checksum_of(self._document())
 
@@ -353,10 +352,10 @@ class OperationRecord(RecordModel):
 
 def checksum_of(document: Mapping[str, Json]) -> str:
     """
-    Return the checksum over everything that a record says, "sha256:" and 64 hex digits.
+    Return the checksum over everything in a record, "sha256:" and 64 hex digits.
 
-    What is empty does not count: a field that a later version adds, and that is empty by default,
-    leaves the checksums of older entries as they are.
+    Empty fields do not count: a field that a later version adds, empty by default, leaves the
+    checksums of older entries unchanged.
     """
     text = json.dumps(_without_empty(dict(document)), sort_keys=True, separators=(",", ":"))
     return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
@@ -379,19 +378,19 @@ def _is_empty(value: Json) -> bool:
 
 class UnreadableRecord(Exception):
     """
-    A stored record that is damaged or of a newer major schema: never to be treated as empty.
+    A stored record is damaged or of a newer major schema; it must not be treated as empty.
     """
 
 
 class NewerRecord(UnreadableRecord):
     """
-    A stored record of a newer major schema.
+    A stored record is of a newer major schema.
     """
 
 
 def parse_record(text: str | bytes) -> OperationRecord:
     """
-    Return the record in ``text``; raises UnreadableRecord if it is damaged or of a newer major
+    Return the record in ``text``. Raises UnreadableRecord if it is damaged or of a newer major
     schema.
     """
     try:

@@ -1,5 +1,5 @@
 """
-What a run leaves beside the records of its targets: its run record, its claim and its lease.
+What a run records beside its targets: run record, claim and lease.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from orchestrator.domain.text import Json, Word
 
 class StepRun(RecordModel):
     """
-    What became of a step in a run.
+    The result of a step in a run.
 
-    ``module_digest`` and ``lock_digest`` name the snapshot and the lock file that the run works
-    from; a step that was skipped as ok has them only if it was done from this very deployment.
-    ``remaining`` are, after a destroy, the objects of a target that is not gone; ``released`` those
-    that this run let go; ``moved`` are those that got another address. ``hint`` says what to do
-    about ``error``, where the error brought a hint of its own.
+    ``module_digest`` and ``lock_digest`` name the snapshot and the lock file that the run uses; a
+    step skipped as ok has them only if it was applied from this very deployment. ``remaining`` are,
+    after a destroy, the objects of a target that is not gone; ``released`` those that this run
+    released; ``moved`` those that got another address. ``hint`` is the hint of ``error``, if it had
+    one.
     """
 
     step: Word
@@ -75,7 +75,7 @@ class StepRun(RecordModel):
 
 class StepRunChanges(TypedDict, total=False):
     """
-    The fields of a row that its step may set, as `StepRun` declares them.
+    The fields of a `StepRun` that its step may set.
     """
 
     status: StepStatus
@@ -110,9 +110,9 @@ class RunRecord(RecordModel):
     ``run.json``: one invocation that may mutate. Finished runs are never edited.
 
     ``deployment`` is the digest of the stored deployment of an applying run, ``store`` the URL of
-    the operation store with its records, None with older versions. ``orphaned`` are,
-    after a destroy, the targets that are alive and no longer in the blueprint. ``request_token`` is
-    what the caller named the request: the same one is carried out once.
+    the operation store with its records, None with older versions. ``orphaned`` are, after a
+    destroy, the targets that are alive and no longer in the blueprint. ``request_token`` is the
+    caller's name for the request, which is carried out only once.
     """
 
     schema_: Word = Field(default="orchestrator.run/1", alias="schema")
@@ -144,7 +144,7 @@ class RunRecord(RecordModel):
 
 class ProcessIdentity(RecordModel):
     """
-    A process, in a way that survives pid reuse. ``started`` is in kernel clock ticks since boot.
+    A process, identified despite pid reuse. ``started`` is in kernel clock ticks since boot.
     """
 
     host: Word
@@ -156,9 +156,9 @@ class ProcessIdentity(RecordModel):
 
 class Claim(RecordModel):
     """
-    The right to mutate a blueprint in an environment: one run at a time, but for jobs of one
-    pipeline, which give the same ``request_token`` and have no step in common. ``others`` are the
-    claims of those that hold it, too.
+    The right to mutate a blueprint in an environment: one run at a time, except jobs of one
+    pipeline, which have the same ``request_token`` and no step in common. ``others`` are the claims
+    of the other holders.
     """
 
     blueprint: Word
@@ -175,7 +175,7 @@ class Claim(RecordModel):
     @property
     def holders(self) -> tuple[Claim, ...]:
         """
-        The claims of all runs that hold it, each on its own.
+        The claims of all holders, each without the others.
         """
         return (self.model_copy(update={"others": ()}), *self.others)
 
@@ -189,8 +189,8 @@ class Claim(RecordModel):
 
     def without(self, run_id: str) -> Claim | None:
         """
-        Return the claim after a run gives it up; None if no other run holds it. The first remaining
-        holder becomes its run: a store replaces the claim of the same run unasked.
+        Return the claim after a run has released it, None if no other run holds it. The first
+        remaining holder becomes its run, because a store lets the same run replace its claim.
         """
         holders = sorted(
             (item for item in self.holders if item.run_id != run_id), key=self._is_first
@@ -216,7 +216,7 @@ class InFlight(RecordModel):
 
 class Completed(InFlight):
     """
-    An object that a mutation has created, updated or deleted, with the id that its engine told.
+    An object that a mutation created, updated or deleted, with the id that the engine reported.
     """
 
     id: Word | None = None
@@ -232,9 +232,9 @@ SILENCE = 60.0
 
 class Lease(RecordModel):
     """
-    Who runs, what is under way, and what the mutations that are not concluded have completed: the
-    newest `NAMED` objects; ``more_completed`` counts the others by target. ``age`` is the seconds
-    since the heartbeat by the store's clock; it is filled in when the lease is read.
+    The process of a run, the objects in flight, and the newest `NAMED` objects completed by
+    mutations that are not concluded; ``more_completed`` counts the others by target. ``age`` is the
+    seconds since the heartbeat by the store's clock, set when the lease is read.
     """
 
     run_id: Word
@@ -247,15 +247,15 @@ class Lease(RecordModel):
     @property
     def targets(self) -> tuple[str, ...]:
         """
-        The targets that the lease names.
+        The targets in the lease.
         """
         names = (item.target for item in (*self.completed, *self.in_flight))
         return tuple(dict.fromkeys((*self.more_completed, *names)))
 
     def of(self, target: str, sequence: int | None = None) -> Lease:
         """
-        Return the lease with only what concerns one target, and one mutation where the ``sequence``
-        of its marker is given.
+        Return the part of the lease about one target, and, given the ``sequence`` of its marker,
+        about one mutation.
         """
 
         def is_of_target(item: InFlight) -> bool:
@@ -274,7 +274,7 @@ class Lease(RecordModel):
 
 class NextCommand(RecordModel):
     """
-    A command the reader may run next, and what it is for.
+    A command that the reader may run next, and its purpose.
     """
 
     command: str
@@ -292,14 +292,14 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 def evidence_blob(run_id: str, step: str) -> str:
     """
-    Name of the blob with what a step left in a run.
+    Return the name of the blob with the evidence of a step in a run.
     """
     return f"runs/{run_id}/evidence/{step}.zip"
 
 
 def pack_evidence(files: Mapping[str, bytes]) -> bytes:
     """
-    Files by name as an archive; of the same files the same bytes.
+    Return an archive of files by name; equal files give equal bytes.
     """
     import zipfile  # here: who only reads records need not wait for it
 
@@ -313,7 +313,7 @@ def pack_evidence(files: Mapping[str, bytes]) -> bytes:
 
 def unpack_evidence(data: bytes) -> dict[str, bytes]:
     """
-    Return the files of an archive; raises ValueError if it is none, or holds more than `LIMIT`.
+    Return the files of an archive. Raises ValueError if it is none, or larger than `LIMIT`.
 
     >>> unpack_evidence(pack_evidence({"1/apply.log": b"done"}))
     {'1/apply.log': b'done'}

@@ -1,5 +1,5 @@
 """
-The lock of a provider state, as far as the engine tells of its holder.
+The lock of a provider state, as the engine describes its holder.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PASSING_LOCKS = {"pg": "the session", "local": "the process"}
 
 class StateLock(Struct, frozen=True):
     """
-    A lock that is held. ``id``, ``who`` (user@host), ``operation`` and ``created`` are the engine's
-    own texts, None if it does not tell. ``raw_text`` stands for all of them where it tells none.
+    A held lock. ``id``, ``who`` (user@host), ``operation`` and ``created`` are the engine's own
+    texts, None if not reported. ``raw_text`` is used if none is reported.
 
     >>> str(StateLock(id="1", who="ann@ci"))
     'id 1, who ann@ci'
@@ -54,7 +54,7 @@ class StateLock(Struct, frozen=True):
     @property
     def since(self) -> datetime | None:
         """
-        When it was taken, to the microsecond; None if that is not known.
+        When it was taken, to the microsecond; None if unknown.
         """
         match = _CREATED.fullmatch(self.created or "")
         if match is None:
@@ -64,7 +64,7 @@ class StateLock(Struct, frozen=True):
 
 def parse_lock(text: str) -> StateLock | None:
     """
-    Return the lock that a text such as a fault's summary describes; None if it tells no id.
+    Return the lock described by a text such as a fault's summary, None if it has no id.
 
     >>> parse_lock("the provider state is locked: id 1, who ann@ci").who
     'ann@ci'
@@ -75,7 +75,7 @@ def parse_lock(text: str) -> StateLock | None:
 
 class RunPeriod(Struct, frozen=True):
     """
-    A run that may have left a lock, and when it was under way; ``ended`` None: no end is known.
+    A run that may have left a lock, and when it ran; ``ended`` is None if no end is known.
     """
 
     run_id: str
@@ -86,8 +86,8 @@ class RunPeriod(Struct, frozen=True):
 
 def run_at(runs: Iterable[RunPeriod], since: datetime) -> RunPeriod | None:
     """
-    Return the run that was under way at a time: of one target only one is at once, so it is the
-    last that began before it, unless that had ended.
+    Return the run that was active at a time. A target has only one run at a time, so it is the last
+    that began before, unless that had ended.
     """
     last = max((run for run in runs if run.began <= since), key=lambda run: run.began, default=None)
     if last is None or (last.ended is not None and last.ended < since):
@@ -97,7 +97,7 @@ def run_at(runs: Iterable[RunPeriod], since: datetime) -> RunPeriod | None:
 
 def unlock_objection(lock: StateLock, wanted: str, runs: Iterable[RunPeriod]) -> str | None:
     """
-    Why the lock with the id ``wanted`` cannot be called one that these runs left; None if it can.
+    Return why the lock with the id ``wanted`` cannot be attributed to these runs, None if it can.
     """
     if lock.id != wanted:
         return f"the lock that is held is not {wanted}"

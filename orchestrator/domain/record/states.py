@@ -1,8 +1,8 @@
 """
 The lifecycle of a target, as data.
 
-``TABLE`` is the machine: what may follow what, and why. Everything that moves a status calls
-`advance`; an illegal move raises and changes nothing. The diagram in docs/ is made from it.
+``TABLE`` holds the allowed transitions and their triggers. Every change of a status calls
+`advance`; an illegal move raises and changes nothing. The diagram in docs/ is generated from it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 class Status(StrEnum):
     """
-    What is stored of a target. No record at all is ``None`` in code and reads ``pending``.
+    The stored status of a target. No record is ``None`` in code and shown as ``pending``.
     """
 
     RUNNING = "running"
@@ -26,7 +26,7 @@ class Status(StrEnum):
 
 class StepStatus(StrEnum):
     """
-    What became of a step in a run: a target's statuses, and the two of work that did not run.
+    The status of a step in a run: a target's statuses, and two for steps that did not run.
     """
 
     RUNNING = "running"
@@ -41,7 +41,7 @@ class StepStatus(StrEnum):
 
 class Condition(StrEnum):
     """
-    Of a ``running`` record, derived when it is read, never stored.
+    The condition of a ``running`` record, derived when it is read, never stored.
     """
 
     LIVE = "live"
@@ -51,7 +51,7 @@ class Condition(StrEnum):
 
 class Liveness(StrEnum):
     """
-    Of a process, as far as it can be told from here.
+    Whether a process is alive, as far as this machine can tell.
     """
 
     ALIVE = "alive"
@@ -61,7 +61,7 @@ class Liveness(StrEnum):
 
 class Verdict(StrEnum):
     """
-    Of a blueprint in an environment.
+    The summary of a blueprint in an environment.
     """
 
     RUNNING = "running"
@@ -81,7 +81,7 @@ NOTHING_THERE = (Status.ABSENT, Status.DESTROYED)
 
 class Trigger(StrEnum):
     """
-    What happened to a target.
+    An event that moves a status.
     """
 
     START = "start"  # a mutation is about to begin: the marker
@@ -103,7 +103,7 @@ class Trigger(StrEnum):
 
 class IllegalMove(Exception):
     """
-    A trigger that the table does not allow in a status: a bug in the caller.
+    The table does not allow the trigger in this status: a bug in the caller.
     """
 
 
@@ -161,7 +161,7 @@ def advance(status: Status | None, trigger: Trigger, *, before: Status | None = 
 
 def verdict(steps: Iterable[tuple[Status | None, Condition | None]]) -> Verdict:
     """
-    Return the verdict over the steps' records, first rule that holds.
+    Return the verdict over the steps; the first rule that holds decides.
     """
     rows = list(steps)
     statuses = {status for status, _ in rows}

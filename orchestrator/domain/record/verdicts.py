@@ -19,8 +19,8 @@ from orchestrator.domain.record.states import (
 
 def is_unmade(record: OperationRecord | None) -> bool:
     """
-    Return whether nothing of the target is there, and the newest apply or import failed before it
-    made anything, or something else is there all the same: its record is that from before, with the
+    Return whether nothing of the target exists, and its newest apply or import failed before it
+    made anything, or found other objects there: then the record from before is kept, with the
     failed attempt beside it.
     """
     if record is None or record.status not in NOTHING_THERE:
@@ -31,8 +31,8 @@ def is_unmade(record: OperationRecord | None) -> bool:
 
 def with_failed_attempt(record: OperationRecord, tried: Attempt | None) -> OperationRecord:
     """
-    Return the record of a target of which nothing is there, with the newest attempt that was
-    ``tried`` and failed before anything of it was recorded.
+    Return the record of a target that does not exist, with the newest attempt ``tried``, if it
+    failed before it was recorded.
     """
     if tried is None or record.status not in NOTHING_THERE or tried.run_id <= record.run_id:
         return record
@@ -41,7 +41,7 @@ def with_failed_attempt(record: OperationRecord, tried: Attempt | None) -> Opera
 
 def is_partly_applied(record: OperationRecord | None) -> bool:
     """
-    Return whether the newest apply did what it was asked for, which was not all of it.
+    Return whether the newest apply succeeded, but was restricted to a part.
     """
     return record is not None and record.error is not None and record.error.code == "targeted"
 
@@ -61,13 +61,13 @@ def verdict_of(
     beside: Iterable[tuple[OperationRecord | None, Condition | None]] = (),
 ) -> Verdict:
     """
-    Return the verdict over the records of steps, each with its condition. An apply that failed is
-    an error although nothing is there, so is what is ok but for an object in doubt; and nothing is
-    destroyed as a whole while an orphan is alive.
+    Return the verdict over the records of steps, each with its condition. A failed apply is an
+    error even if nothing exists, and so is an ok step with an object in doubt. The blueprint is not
+    destroyed while an orphan is alive.
 
-    ``beside`` are the modules of hooks and what left the blueprint: they count where they went
-    wrong. What such a module made stays, and is no reason not to call the steps destroyed. What was
-    applied in part, as it was asked for, is no error, and not ok either.
+    ``beside`` are module hooks and orphans: they count only if they went wrong. What a hook made
+    remains, and does not prevent the verdict destroyed. A step that was applied in part, as
+    requested, is neither an error nor ok.
     """
     failing = (Status.ERROR, Status.RUNNING)
     counted = (*rows, *(row for row in beside if row[0] is not None and row[0].status in failing))

@@ -1,3 +1,3 @@
 """
-What may be done about a step now, and the exact command that does it.
+What can be done about a step, and the exact command for it.
 """

@@ -1,11 +1,11 @@
 """
-What may be done about a step now, as data.
+The recovery table: what can be done about a step, as data.
 
-``CASES`` is the table: which situation a step is in, which remedies are allowed there, and which is
+``CASES`` says which situation a step is in, which remedies are allowed there, and which is
 recommended. ``PRECONDITIONS`` are further conditions of single remedies. What forbids to repeat a
-run comes from `domain.recovery.rerun_rules`: a remedy is offered and refused by the same rules.
-`advise` is the only reader of these tables; those in docs/ are made from them. Nothing here reads
-or writes anything.
+run comes from `domain.recovery.rerun_rules`, so that a remedy is offered and refused by the same
+rules. `advise` is the only reader of these tables; those in docs/ are generated from them. Nothing
+here reads or writes anything.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from orchestrator.domain.transitions.hook_results import (
 class Case(Struct, frozen=True):
     """
     A row of the table. ``holds`` recognises the ``situation``, ``when`` describes it. Remedies in
-    ``allowed`` can be taken, the first of ``prefers`` that is available is recommended.
-    ``refused_as`` is the reason code of all others, where there is one for all of them.
+    ``allowed`` are available; the first available one of ``prefers`` is recommended. ``refused_as``
+    is the reason code of all others, if they share one.
     """
 
     situation: Situation
@@ -42,7 +42,7 @@ class Case(Struct, frozen=True):
 
 class Precondition(Struct, frozen=True):
     """
-    A precondition of a remedy that the situation allows: where it ``fails``, ``code`` says why.
+    A precondition of a remedy that the situation allows: if it ``fails``, ``code`` is the reason.
     """
 
     code: str
@@ -51,7 +51,7 @@ class Precondition(Struct, frozen=True):
 
 class RemedyAdvice(Struct, frozen=True):
     """
-    A remedy, whether it can be taken, and the code of the reason why or why not.
+    A remedy, whether it is available, and the reason code.
     """
 
     remedy: Remedy
@@ -61,8 +61,8 @@ class RemedyAdvice(Struct, frozen=True):
 
 class Advice(Struct, frozen=True):
     """
-    The situation, every remedy, and which one is recommended: None if nothing needs to be done,
-    where a neighbour must be recovered first, or where files have to be changed before.
+    The situation, every remedy, and the recommended one: None if nothing needs to be done, if a
+    neighbour must be recovered first, or if files must be changed first.
     """
 
     situation: Situation
@@ -386,7 +386,7 @@ _CHILD_LEFT = Precondition(
 
 def _may_be_under_way(context: RecoveryContext) -> bool:
     """
-    Return whether the manual remedy would be to forget objects that a request may still be making.
+    Return whether the manual remedy would forget objects that a request may still be creating.
     """
     facts = context.facts
     adopting = context.is_unproven or context.can_be_adopted_by_hand
@@ -450,7 +450,7 @@ NOT_CALLED_FOR: Mapping[Remedy, str] = {
 
 def advise(context: RecoveryContext) -> Advice:
     """
-    Return every remedy for the step, and the one that is recommended.
+    Return every remedy for the step, and the recommended one.
     """
     case = next(case for case in CASES if case.holds(context))
     choices = tuple(_remedy_advice(case, remedy, context) for remedy in Remedy)

@@ -1,5 +1,5 @@
 """
-Commands for a person to type.
+Command lines for people to type.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class BlueprintAddress(Protocol):
     """
-    What a command names: a blueprint, its file relative to the project, and the environment.
+    What a command line names: a blueprint, its file relative to the project, and the environment.
     """
 
     @property
@@ -37,8 +37,8 @@ class BlueprintAddress(Protocol):
 
 def command_line(blueprint: BlueprintAddress, verb: str, *options: str) -> str:
     """
-    Return the command: by name where that finds the blueprint from anywhere in the project, quoted
-    for a shell.
+    Return the command line, quoted for a shell. It names the blueprint by name if that is found
+    anywhere in the project, else by path.
     """
     inside = blueprint.path.startswith("blueprints/")
     program = ["orchestrator", *(("-C", blueprint.called_in) if blueprint.called_in else ())]
@@ -50,8 +50,8 @@ def command_line(blueprint: BlueprintAddress, verb: str, *options: str) -> str:
 
 def accept_restored_command(blueprint: str = "", environment: str = "") -> str:
     """
-    Return the command that believes a store that has gone back, with a placeholder for the reason:
-    the store of a blueprint in an environment, else the project's own.
+    Return the command that accepts a restored store, with a placeholder for the reason: the store
+    of a blueprint in an environment, else the project's own.
     """
     named = [*(("--blueprint", blueprint) if blueprint else ())]
     named += ("-e", environment) if environment not in ("", "default") else ()
@@ -60,7 +60,7 @@ def accept_restored_command(blueprint: str = "", environment: str = "") -> str:
 
 class RecordedBlueprint(Struct, frozen=True):
     """
-    The blueprint of a target as the target's name, or its record, tells it.
+    The blueprint of a target, by the target's name or record.
     """
 
     blueprint: str
@@ -71,7 +71,7 @@ class RecordedBlueprint(Struct, frozen=True):
 
 def step_options(deployment: Deployment, step: str) -> tuple[str, ...]:
     """
-    Return the options of a command that name one root, also one whose step left the blueprint.
+    Return the options that select one step or hook target, also an orphan.
     """
     name = step_of(step)
     is_orphan = name in deployment.orphans or name not in deployment.steps
@@ -80,15 +80,15 @@ def step_options(deployment: Deployment, step: str) -> tuple[str, ...]:
 
 def reconcile_command(deployment: Deployment, step: str) -> str:
     """
-    Return the command that reconciles one root.
+    Return the command that reconciles one step or hook target.
     """
     return command_line(deployment, "reconcile", *step_options(deployment, step))
 
 
 def adoption_options(doubts: Iterable[Doubt]) -> tuple[str, ...]:
     """
-    Return the options of ``reconcile`` that take over what the provider has and is proven ours: by
-    its id where it is one object.
+    Return the options of ``reconcile`` that adopt objects proven to be ours: by id if there is only
+    one.
     """
     ids = {item.address: item.readback.adopts for item in doubts if item.readback}
     proven = [f"{address}={id_}" for address, id_ in ids.items() if id_ is not None]

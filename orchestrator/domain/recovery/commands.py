@@ -1,5 +1,5 @@
 """
-The sentence about each remedy, and the exact command that takes it.
+The sentence about each remedy, and its exact command.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MUTATING = (*_APPLYING, Remedy.COMPENSATE, Remedy.DESTROY)
 
 class RemedyReason(JsonModel):
     """
-    Why a remedy can or cannot be taken: a stable code, and a sentence.
+    Why a remedy is available or not: a stable code, and a sentence.
     """
 
     code: Word
@@ -46,8 +46,8 @@ class RemedyReason(JsonModel):
 
 class RemedyDocument(JsonModel):
     """
-    A remedy with the exact command for it, quoted for a shell; words in capitals are the reader's
-    to fill in. ``command`` is None if the remedy is not available.
+    A remedy with its exact command, quoted for a shell; the reader fills in words in capitals.
+    ``command`` is None if the remedy is not available.
     """
 
     action: Remedy
@@ -58,7 +58,7 @@ class RemedyDocument(JsonModel):
 
 def offers(context: RecoveryContext, advice: Advice) -> tuple[RemedyDocument, ...]:
     """
-    Return every remedy with its reason as a sentence, and the exact command where it can be taken.
+    Return every remedy with its reason as a sentence and, if available, its exact command.
     """
     words = _words(context)
     return tuple(
@@ -91,8 +91,7 @@ def _message(
 
 def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str | None:
     """
-    Return the command that takes a remedy on the entry that it is offered on; None if the remedy is
-    not available.
+    Return the command of a remedy for the entry that it is offered on, None if it is not available.
     """
     situation = advice.situation
     if not any(item.remedy is remedy and item.available for item in advice.remedies):
@@ -146,7 +145,7 @@ def destroy_options(context: RecoveryContext) -> tuple[str, ...]:
 
 def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
     """
-    Return the command that a person can give once they know what no evidence tells.
+    Return the command for a person who knows what evidence does not tell.
     """
     match situation:
         case Situation.SILENT:
@@ -180,8 +179,8 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
 
 def _by_word(context: RecoveryContext) -> Iterator[str]:
     """
-    Yield the options that take over what the provider has and only a person can call ours; beside
-    an adoption that proves nothing the doubt stays, unless a person closes it.
+    Yield the options that adopt what only a person can call ours. Such an adoption proves nothing,
+    so that the doubt stays open unless the person also forgets it.
     """
     for doubt in context.doubts:
         if doubt.address in context.rivals:
@@ -197,8 +196,8 @@ def _is_compensating(context: RecoveryContext) -> bool:
 
 def _is_destroying(context: RecoveryContext) -> bool:
     """
-    Return whether the newest attempt, which changed nothing, was a destroy: as its run tells, or
-    the record where no run is known here.
+    Return whether the newest attempt, which changed nothing, was a destroy: by its run, or by the
+    record if the run is not known here.
     """
     attempt = context.record.last_attempt if context.record else None
     return context.facts.destroying or (attempt is not None and attempt.command == "destroy")
@@ -215,7 +214,7 @@ def _at(context: RecoveryContext) -> tuple[str, str]:
 
 def _surgery(context: RecoveryContext, situation: Situation) -> tuple[str, ...]:
     """
-    Return the options of ``reconcile`` beside the step.
+    Return the options of ``reconcile`` after the step.
     """
     options: list[str] = []
     match situation:
@@ -242,7 +241,7 @@ def _command(context: RecoveryContext, verb: str, *options: str) -> str:
 
 def _notes(context: RecoveryContext, choice: RemedyAdvice) -> list[str]:
     """
-    Return the notes that are worth knowing before a remedy is taken.
+    Return the notes to read before a remedy is used.
     """
     record, facts, remedy = context.record, context.facts, choice.remedy
     notes = []
@@ -275,7 +274,7 @@ def _notes(context: RecoveryContext, choice: RemedyAdvice) -> list[str]:
 
 def lock_hint(context: RecoveryContext, lock: str) -> str:
     """
-    What to do first about a state lock that was met, with its id where it is known.
+    Return what to do about a state lock, with its id if known.
     """
     match = _LOCK_ID.search(lock)
     if match is None:
@@ -288,15 +287,15 @@ def lock_hint(context: RecoveryContext, lock: str) -> str:
 
 def window_of(record: OperationRecord, doubt: Doubt) -> tuple[datetime | None, datetime]:
     """
-    Between which times the object in doubt was made, changed or removed; the first is None if
-    nothing tells.
+    Return the times between which the object in doubt was created, changed or deleted; the first is
+    None if unknown.
     """
     return doubt.started_at or record.started_at, doubt.at or record.updated_at
 
 
 def _words(context: RecoveryContext) -> dict[str, str]:
     """
-    Return the words that the sentences fill in.
+    Return the values for the placeholders in the sentences.
     """
     record, facts, position = context.record, context.facts, context.neighbours
     doubts = context.doubts
@@ -370,8 +369,8 @@ def _state(record: OperationRecord | None) -> str:
 
 def _take_back(context: RecoveryContext) -> str:
     """
-    Return the command that imports the first object in doubt; where another one holds its address,
-    the commands that make way for it and import it.
+    Return the command that imports the first object in doubt; if another object holds its address,
+    the commands that remove that one from state and import it.
     """
     if context.rivals:
         return f"{make_way(context)}`, then `{_rebuild(context)}"
@@ -381,7 +380,7 @@ def _take_back(context: RecoveryContext) -> str:
 
 def _what_exists(context: RecoveryContext) -> str:
     """
-    What a person does with an object in doubt that they have found.
+    Return what a person can do with an object in doubt that they have found.
     """
     if context.takeable:
         return "adopt what exists (`--adopt ADDRESS=ID`)"
@@ -394,8 +393,8 @@ def _rebuild(context: RecoveryContext) -> str:
 
 def make_way(context: RecoveryContext) -> str:
     """
-    Return the command that takes out of the provider state what holds the address of an object in
-    doubt, or of a recorded one that has left it.
+    Return the command that removes from provider state the object at the address of one in doubt,
+    or of a recorded one that has left the state.
     """
     orphaned = ("--orphaned",) if context.is_orphan else ()
     addresses = context.rivals or context.facts.occupied
@@ -404,7 +403,7 @@ def make_way(context: RecoveryContext) -> str:
 
 def move_state(context: RecoveryContext) -> str:
     """
-    Return the command that takes the provider state to where the blueprint says.
+    Return the command that moves the provider state to the blueprint's backend.
     """
     return _target_command(context, "backend move")
 

@@ -1,5 +1,5 @@
 """
-A step that may need recovery: its situation, its record, and what can be observed of it.
+A step that may need recovery: its situation, record and observations.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from orchestrator.domain.target import HookKind, hook_of
 
 class Remedy(StrEnum):
     """
-    A thing that can be done about a step, in the order in which it is listed.
+    Something that can be done about a step, in the order of listing.
     """
 
     WAIT = "wait"
@@ -36,7 +36,7 @@ class Remedy(StrEnum):
 
 class Situation(StrEnum):
     """
-    Where a step stands, by what is recorded and what can be seen from here.
+    The state of a step, by its record and by observation.
     """
 
     LIVE = "live"
@@ -90,28 +90,27 @@ class StepFacts(Struct, frozen=True):
     """
     Observations of a step besides its record.
 
-    ``claimed_by`` names the live run that works on other steps of the blueprint;
+    - Processes: ``claimed_by`` is the live run that works on other steps of the blueprint;
     ``unproven_process`` the process that holds the claim or runs the step and cannot be proven dead
-    from here. ``settling`` are the seconds for which a request of a dead engine may still be under
-    way. ``unanswerable`` are the addresses in doubt that the provider was asked about after that
-    time and could not tell. ``errored_state`` is the file with provider state that the engine could
-    not save, ``errored_readable`` whether it is in clear. ``lock`` describes the state lock that
-    the newest attempt met, ``left_lock`` is its id where a dead run of ours left it. ``vanished``
-    tells that the newest attempt was refused because the provider had no recorded object any more,
-    ``state_emptied`` that recorded objects had left the provider state (``occupied`` are those of
-    their addresses at which it holds another object), ``state_replaced`` that there is another
-    provider state than the recorded one, ``state_back`` that there is an older version of
-    it, ``destroying`` that the newest run that had the step was a destroy, ``unadopted`` that the
-    newest attempt found objects of which nothing is recorded, ``taken`` that it met an object that
-    is not its own where it would have made one, or a provider state that is not its own,
-    ``unrecorded`` that neither a record nor a run of the blueprint is known here.
-
-    ``failed_run`` is the run that can be retried, ``changed_secrets`` its secrets that are others
-    now, ``earlier_run`` the one to roll back to; ``blockers`` forbid these. ``rerun_inputs`` is the
-    file with the inputs that the command line of the record's run named, ``hook_doubts`` what is
-    uncertain in the modules of its hooks, ``retained_because`` the reason for which no destroy
-    touches the step, ``scope`` the provider configuration that the blueprint gives the step, with
-    its references as they are written.
+    from here. ``settling`` is for how many seconds a request of a dead engine may be under way.
+    - Provider: ``unanswerable`` are addresses in doubt that the provider could not tell after that
+    time. ``vanished``: the newest attempt was refused because the provider had none of the recorded
+    objects.
+    - Provider state: ``errored_state`` is the file with a state that the engine could not save,
+    ``errored_readable`` whether it is unencrypted. ``lock`` describes the state lock that the
+    newest attempt met; ``left_lock`` is its id if a dead run of ours left it. ``state_emptied``:
+    recorded objects have left the state; ``occupied`` are those of their addresses that hold
+    another object. ``state_replaced``: there is another state than the recorded one;
+    ``state_back``: an older version of it.
+    - Attempts: ``destroying``: the newest run with the step was a destroy. ``unadopted``: the
+    newest attempt found objects without a record. ``taken``: it found an object that is not its own
+    instead of creating one, or a state that is not its own. ``unrecorded``: neither a record nor a
+    run of the blueprint is known here.
+    - Runs: ``failed_run`` can be retried, ``changed_secrets`` are its secrets that have changed;
+    ``earlier_run`` can be rolled back to; ``blockers`` forbid these. ``rerun_inputs`` is the file
+    with the command-line inputs of the record's run.
+    - ``hook_doubts`` are doubts in the modules of its hooks; ``retained_because`` is why no destroy
+    touches the step; ``scope`` is its provider configuration in the blueprint, unresolved.
     """
 
     condition: Condition | None = None
@@ -148,7 +147,7 @@ class StepFacts(Struct, frozen=True):
 
 class RecoveryContext(Struct, frozen=True):
     """
-    A step with its newest record, its neighbours and its facts: all that advice depends on. An
+    A step with its newest record, neighbours and facts: everything that advice depends on. An
     orphan is no longer in the blueprint.
     """
 
@@ -162,14 +161,14 @@ class RecoveryContext(Struct, frozen=True):
     @property
     def step_options(self) -> tuple[str, ...]:
         """
-        The options of a command that name the step.
+        The options that select the step.
         """
         return (*(("--orphaned",) if self.is_orphan else ()), "--step", self.step)
 
     @property
     def is_hook_target(self) -> bool:
         """
-        Whether the step is the module of a hook: only `reconcile` and `destroy` take it as a step.
+        Whether the step is the module of a hook, which only `reconcile` and `destroy` accept.
         """
         return hook_of(self.step) is not None
 
@@ -184,8 +183,8 @@ class RecoveryContext(Struct, frozen=True):
     @property
     def protected(self) -> bool:
         """
-        Whether ``prevent_destroy`` protects a recorded object, as it was applied, or a plan failed
-        over that.
+        Whether ``prevent_destroy`` protects a recorded object as it was applied, or made a plan
+        fail.
         """
         record = self.record
         return self.facts.protected or (
@@ -196,7 +195,7 @@ class RecoveryContext(Struct, frozen=True):
     @property
     def adopted(self) -> tuple[str, ...]:
         """
-        The addresses of the objects that were adopted without proof that they were made here.
+        The addresses of adopted objects that are not proven ours.
         """
         record = self.record
         present = {(r.address, r.id) for r in record.resources.inventory} if record else set()
@@ -209,8 +208,8 @@ class RecoveryContext(Struct, frozen=True):
     @property
     def rivals(self) -> Mapping[str, str]:
         """
-        The objects, by address, that hold the address of another one in doubt: no import can bring
-        that back before they are taken out of the provider state.
+        The objects that hold the address of another one in doubt, by address. They must be removed
+        from provider state before that can be imported.
         """
         doubted = {(doubt.address, doubt.id) for doubt in self.doubts}
         lost = {doubt.address for doubt in self.doubts if doubt.action in ("create", "forget")}
@@ -224,22 +223,22 @@ class RecoveryContext(Struct, frozen=True):
     @property
     def takeable(self) -> tuple[Doubt, ...]:
         """
-        The doubts whose object could be imported at its address: nothing else holds that.
+        The doubts whose object could be imported, because its address is free.
         """
         return tuple(doubt for doubt in self.doubts if doubt.address not in self.rivals)
 
     @property
     def is_adoptable(self) -> bool:
         """
-        Whether the provider has an object that is in doubt: it can be adopted.
+        Whether the provider has an object in doubt that can be adopted.
         """
         return bool(adoption_options(self.takeable))
 
     @property
     def can_rebuild(self) -> bool:
         """
-        Whether objects have left the provider state of which no import has been tried yet, and
-        could be.
+        Whether objects that have left the provider state can be imported and no import has been
+        tried.
         """
         return any(
             doubt.action == "forget"
@@ -252,7 +251,7 @@ class RecoveryContext(Struct, frozen=True):
     @property
     def has_more_to_destroy(self) -> bool:
         """
-        Whether a destroy has anything to do beside objects that only left the provider state.
+        Whether a destroy has work beside objects that only left the provider state.
         """
         if self.record is None or self.facts.condition is not None:
             return True
@@ -265,15 +264,15 @@ class RecoveryContext(Struct, frozen=True):
     @property
     def is_unproven(self) -> bool:
         """
-        Whether the provider has an object in doubt that nothing proves to be ours: no further
-        evidence is to be had.
+        Whether the provider has an object in doubt that nothing proves to be ours; there is no
+        further evidence.
         """
         return any(doubt.readback and doubt.readback.unproven for doubt in self.doubts)
 
     @property
     def is_foreign(self) -> bool:
         """
-        Whether evidence speaks against what the provider has for an object in doubt.
+        Whether evidence speaks against an object that was found for a doubt.
         """
         return any(
             doubt.readback and doubt.readback.ownership == "foreign" for doubt in self.doubts
@@ -282,8 +281,8 @@ class RecoveryContext(Struct, frozen=True):
     @property
     def can_be_adopted_by_hand(self) -> bool:
         """
-        Whether all that is in doubt are creates that evidence cannot settle any more: who has found
-        one can have it taken over.
+        Whether all doubts are creates that evidence cannot settle any more, so that a person who
+        finds the object can adopt it.
         """
         return not self.is_answerable and all(
             doubt.action == "create" and doubt.readback is not None and doubt.readback.adoptable
@@ -293,7 +292,7 @@ class RecoveryContext(Struct, frozen=True):
     @property
     def can_be_asked_otherwise(self) -> bool:
         """
-        Whether an ``identity`` or a ``search`` that the step has not yet might settle a doubt.
+        Whether declaring an ``identity`` or a ``search`` might settle a doubt.
         """
         return any(
             doubt.readback is not None
@@ -305,8 +304,8 @@ class RecoveryContext(Struct, frozen=True):
     @property
     def is_answerable(self) -> bool:
         """
-        Whether evidence can still settle one of its doubts: not what left the provider state (but
-        for what was kept to be confirmed), and not what the provider was asked for in vain.
+        Whether evidence can still settle a doubt: not for objects that left the provider state
+        (unless a saved state holds them), nor if the provider could not tell.
         """
         return any(
             (doubt.action != "forget" or doubt.saved is not None)

@@ -1,5 +1,5 @@
 """
-What a person may say of objects in doubt: the options of ``reconcile`` for that.
+The options of ``reconcile`` by which a person settles objects in doubt.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ def doubt_options(
     doubts: Iterable[Doubt], occupied: Collection[str] = ()
 ) -> list[tuple[tuple[str, ...], str]]:
     """
-    Return the options of ``reconcile`` by which a person settles objects that evidence does not,
-    each with its purpose. Nothing is adopted at an ``occupied`` address.
+    Return the options of ``reconcile`` for doubts that evidence does not settle, each with its
+    purpose. Nothing is adopted at an ``occupied`` address.
     """
     newest = {doubt.address: doubt for doubt in doubts}.values()
     adopt = adoption_options(doubt for doubt in newest if doubt.address not in occupied)
@@ -65,7 +65,8 @@ _ONLY_IF_KNOWN = (
 
 def _adopt_and_forget(doubt: Doubt, id_: str) -> tuple[str, ...]:
     """
-    Beside an adoption that proves nothing the doubt stays, unless a person closes it.
+    Return options that adopt an object and forget the doubt: without proof, the adoption leaves the
+    doubt open.
     """
     return "--adopt", f"{doubt.address}={id_}", "--forget", doubt.address
 

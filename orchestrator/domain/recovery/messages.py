@@ -1,6 +1,6 @@
 """
-The sentences about the remedies that `recover` lists: what they do, and why they cannot be taken.
-Words in braces are filled in (`domain.recovery.commands`).
+The sentences about the remedies that `recover` lists: what they do, and why they are not available.
+Words in braces are placeholders (`domain.recovery.commands`).
 """
 
 from __future__ import annotations
@@ -320,8 +320,8 @@ _LOOK = (
 
 def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
     """
-    Return the hint for the cause of a fault that left ``doubts``; None for a refusal that brings a
-    hint of its own only, and where a person stopped it.
+    Return the hint for the cause of a fault that left ``doubts``. None for a refusal, which has
+    only its own hint, and after a stop by a person.
     """
     if fault.code in (*get_args(Reason), "stopped") and doubts:
         return _doubt_hint(doubts)
@@ -367,7 +367,7 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
 
 def _doubt_hint(doubts: Collection[Doubt]) -> str:
     """
-    What to do first about objects in doubt, by what the provider has been asked and said.
+    Return what to do first about objects in doubt, depending on the provider's answers.
     """
     answers = [doubt.readback for doubt in doubts if doubt.readback is not None]
     if any(answer.adopts for answer in answers):

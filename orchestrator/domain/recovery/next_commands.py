@@ -1,9 +1,9 @@
 """
-The commands that are offered next: at the end of a run, by ``status`` and by ``recover``.
+The commands that the end of a run, ``status`` and ``recover`` offer next.
 
 All of them come from the advice on single steps (`domain.recovery.advice`), so that no two screens
-disagree. A command keeps the selection and the options of the one that ended. What an ended command
-was about and what it takes is in `EndedCommand`; nothing here reads or writes anything.
+disagree. A command keeps the selection and options of the one that ended, which `EndedCommand`
+holds. Nothing here reads or writes anything.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _PURPOSES: Mapping[Remedy, str] = {
 
 class StepAdvice(Struct, frozen=True):
     """
-    A step with the advice on it.
+    A step with its advice.
     """
 
     context: RecoveryContext
@@ -71,13 +71,13 @@ class StepAdvice(Struct, frozen=True):
     @property
     def is_well(self) -> bool:
         """
-        Whether the step needs nothing.
+        Whether nothing needs to be done.
         """
         return self.context.status is Status.OK and self.recommended is None
 
     def allows(self, remedy: Remedy) -> bool:
         """
-        Return whether a command over this step and its neighbours may take the remedy.
+        Return whether a command over this step and its neighbours may use the remedy.
         """
         choice = next(item for item in self.advice.remedies if item.remedy is remedy)
         return choice.available or choice.code in _OF_NEIGHBOURS
@@ -87,10 +87,10 @@ class EndedCommand(Struct, frozen=True):
     """
     A command that ended, with its options as words of a command line.
 
-    ``selection`` names its steps, ``engine`` the engine, ``inputs`` the inputs that were given;
-    ``own`` are all others that are repeated with the same command only, ``given`` those that are
-    repeated only where it has done nothing. ``accepting`` are the options by which a refusal that
-    ended it is accepted; ``is_refused`` tells that it was refused.
+    ``selection`` selects its steps, ``engine`` the engine, ``inputs`` are its inputs. ``own`` are
+    other options, which only the same command repeats; ``given`` are repeated only if it did
+    nothing. ``accepting`` are the options that accept the refusal that ended it; ``is_refused`` is
+    true after a refusal.
     """
 
     blueprint: BlueprintAddress
@@ -106,8 +106,8 @@ class EndedCommand(Struct, frozen=True):
 
     def again(self, *options: str) -> str:
         """
-        Return the same command with the same selection and options; what accepts a refusal may be
-        another selection.
+        Return the same command with the same options; an option that accepts a refusal may change
+        the selection.
         """
         return command_line(
             self.blueprint,
@@ -122,7 +122,7 @@ class EndedCommand(Struct, frozen=True):
 
     def plan(self) -> str:
         """
-        Return the command that plans the same again, for another approval.
+        Return the command that plans the same again, for a new approval.
         """
         mode = ("--destroy",) if self.verb == "destroy" else ()
         words = (*mode, *self.selection, *self.inputs, *self.engine, "--out", "approval.json")
@@ -130,7 +130,7 @@ class EndedCommand(Struct, frozen=True):
 
     def other(self, verb: str, steps: Collection[str] | None = None) -> str:
         """
-        Return another command over the same selection, or over some of its steps.
+        Return another command over the same selection, or over ``steps``.
         """
         words = self.selection
         if steps is not None:
@@ -158,8 +158,8 @@ def after_run(
     alive: Sequence[StepAdvice] = (),
 ) -> tuple[NextCommand, ...]:
     """
-    Return the next commands after a run: ``unfinished`` are its steps that are not well, ``alive``
-    those of which objects exist.
+    Return the next commands after a run: ``unfinished`` are its steps that need something,
+    ``alive`` those with live objects.
     """
     # What keeps all else from being taken comes first; then what a person has to look at; then
     # the command that ended, only where it would not be refused again.
@@ -196,8 +196,8 @@ def _waiting(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextC
 
 def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
     """
-    Yield the commands that settle what evidence can settle: by adoption, or a step at a time; else
-    all at once.
+    Yield the commands that settle what evidence can settle: by adoption, or step by step; else one
+    for all.
     """
     plain = []
     for item in steps:
@@ -219,8 +219,8 @@ def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[Next
 
 def _has_been_asked(item: StepAdvice) -> bool:
     """
-    Return whether all evidence on its doubts is in, so that another `reconcile` would bring nothing
-    new.
+    Return whether all evidence on its doubts is known, so that another `reconcile` would find
+    nothing new.
     """
     exists = any(d.readback and d.readback.verdict == "exists" for d in item.context.doubts)
     return bool(item.context.doubts) and (exists or not item.context.facts.settling)
@@ -252,7 +252,7 @@ _SHORT: Mapping[Situation, str] = {
 
 def _recommended(item: StepAdvice) -> NextCommand:
     """
-    Return the recommended command of one step, as `recover` prints it.
+    Return the recommended command of a step, as `recover` prints it.
     """
     assert item.recommended is not None, "there is a recommendation"
     command = command_of(item.context, item.advice, item.recommended)
@@ -283,7 +283,7 @@ def _by_hand(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextC
 
 def _answers(item: StepAdvice) -> Iterator[NextCommand]:
     """
-    What may be said of the objects in doubt of a step.
+    Yield the possible answers of a person about a step's objects in doubt.
     """
     from orchestrator.domain.recovery.doubt_options import doubt_options
 
@@ -318,7 +318,7 @@ def _says_missing(options: Sequence[str]) -> bool:
 
 def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
     """
-    Yield the recommended commands other than the one that ended.
+    Yield the recommended commands, except the one that ended.
     """
     if any(item.advice.situation is Situation.TARGETED for item in steps):
         yield NextCommand(command=ended.other("apply"), why="apply what was left out")
@@ -355,7 +355,7 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
 
 def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
     """
-    Yield the command that ended, once more, unless it would be refused as it stands.
+    Yield the ended command again, unless it would be refused.
     """
     if ended.verb == "move" and not ended.is_refused:
         for item in steps:
@@ -391,7 +391,7 @@ def _taking_down(
     ended: EndedCommand, unfinished: Sequence[StepAdvice], alive: Sequence[StepAdvice]
 ) -> Iterator[NextCommand]:
     """
-    Yield the destroy of what the ended command was about.
+    Yield the destroy of the ended command's steps.
     """
     offered = any(item.recommended is Remedy.DESTROY for item in unfinished)
     if ended.verb not in APPLYING or ended.is_refused or not alive or offered:
@@ -423,8 +423,7 @@ def _once(words: Iterable[str]) -> tuple[str, ...]:
 
 def about_unrecorded(blueprint: BlueprintAddress) -> Iterator[NextCommand]:
     """
-    Yield the command that shows whether anything of a blueprint exists of which nothing is
-    recorded here.
+    Yield the command that shows whether a blueprint without records here exists anywhere.
     """
     yield NextCommand(
         command=command_line(blueprint, "plan"),
@@ -440,8 +439,7 @@ def about_unadopted(
     blueprint: BlueprintAddress, steps: Iterable[StepAdvice]
 ) -> Iterator[NextCommand]:
     """
-    Yield the command that takes under records the objects in the provider states of steps without
-    a record.
+    Yield the command that adopts the provider states of steps without a record.
     """
     names = [item.step for item in steps if item.advice.situation is Situation.UNADOPTED]
     if names:
@@ -456,8 +454,8 @@ def after_children(
     blueprint: BlueprintAddress, order: Iterable[str], records: Mapping[str, OperationRecord]
 ) -> Iterator[NextCommand]:
     """
-    Yield the command that finishes the destroy of steps that are recorded as alive although the
-    parent that they lived in is gone. Steps that left the blueprint go with the orphans.
+    Yield the command that finishes the destroy of owned steps that are recorded as alive although
+    their parent is gone. Orphans are handled by `about_orphans`.
     """
     children = []
     for step in order:
@@ -478,7 +476,7 @@ def parent_of(
     record: OperationRecord, records: Mapping[str, OperationRecord]
 ) -> OperationRecord | None:
     """
-    Return the record of the step that a target was made inside.
+    Return the record of the step that owns the target.
     """
     return records.get(Target.parse(record.parent).step) if record.parent else None
 
@@ -487,8 +485,8 @@ def about_orphans(
     blueprint: BlueprintAddress, orphaned: Collection[str], records: Mapping[str, OperationRecord]
 ) -> Iterator[NextCommand]:
     """
-    Yield the commands for the targets that left the blueprint; none where a version of the tool
-    applied one without storing its deployment: all would be refused.
+    Yield the commands for orphans; none if an earlier version applied one without storing its
+    deployment: all would be refused.
     """
     alive = [r for _, r in sorted(records.items()) if str(r.target.target) in orphaned]
     steps = [record for record in alive if step_of(record.target.step) == record.target.step]
@@ -529,7 +527,7 @@ def about_all(
     blueprint: BlueprintAddress, steps: Sequence[StepAdvice], *, waiting: bool
 ) -> Iterator[NextCommand]:
     """
-    What is to be done beyond single steps, by ``recover``; ``waiting``: some never ran.
+    Yield what `recover` offers beyond single steps; ``waiting``: some steps never ran.
     """
     failed = [item for item in steps if item.context.status in (Status.ERROR, Status.RUNNING)]
     if any(item.context.facts.vanished for item in failed):

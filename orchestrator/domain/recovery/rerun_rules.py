@@ -1,8 +1,8 @@
 """
 Rules for repeating a run: retry, rollback and promotion, judged by records alone.
 
-Each function is asked before the remedy is offered and again when it is carried out, so both say
-the same. A `Blocker` forbids it. Nothing here reads or writes anything.
+Each function is called before the remedy is offered and again when it is executed, so both say the
+same. A `Blocker` forbids it. Nothing here reads or writes anything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ APPLYING = ("apply", "retry", "redeploy", "rollback")
 
 class Blocker(Struct, frozen=True):
     """
-    Why a run cannot be repeated: stable code, sentence, what to do instead.
+    Why a run cannot be repeated: stable code, sentence, hint.
     """
 
     reason: Reason
@@ -32,7 +32,7 @@ class Blocker(Struct, frozen=True):
 
 class Skip(Struct, frozen=True):
     """
-    A retry skips the step, for this reason.
+    Why a retry skips the step.
     """
 
     reason: str
@@ -40,43 +40,43 @@ class Skip(Struct, frozen=True):
 
 def deployment_blob(deployment: str) -> str:
     """
-    Blob name of a deployment, by its digest.
+    Return the blob name of a deployment, by its digest.
     """
     return f"deployments/{deployment}"
 
 
 def snapshot_blob(digest: str) -> str:
     """
-    Blob name of a module snapshot, by its digest.
+    Return the blob name of a module snapshot, by its digest.
     """
     return f"snapshots/{digest}"
 
 
 def lock_blob(target: str, snapshot: str) -> str:
     """
-    Blob name of the lock file that a target used last with a snapshot.
+    Return the blob name of the lock file that a target last used with a snapshot.
     """
     return f"locks/{target}/{snapshot}"
 
 
 def lock_file_blob(digest: str) -> str:
     """
-    Blob name of a lock file, by content digest.
+    Return the blob name of a lock file, by content digest.
     """
     return f"lockfiles/{digest}"
 
 
 def step_of(run: RunRecord, step: str) -> StepRun | None:
     """
-    Return the run's row of a step; None if it was not part of it.
+    Return the run's row of a step, None if the step was not part of it.
     """
     return next((row for row in run.steps if row.step == step), None)
 
 
 def failed_run(record: OperationRecord) -> str | None:
     """
-    Return the run that a record names as failed, as interrupted, or as an apply that changed
-    nothing; None if the record tells of none.
+    Return the run that a record names as failed, interrupted, or as an apply that changed nothing;
+    None if it names none.
     """
     if record.status in (Status.ERROR, Status.RUNNING):
         return record.run_id
@@ -93,8 +93,8 @@ def newest_finding(
     runs: Iterable[tuple[RunRecord, StepRun]],
 ) -> tuple[RunRecord, StepRun] | None:
     """
-    Return the newest of the runs of a step, or an earlier one that found something else there than
-    is recorded, where no later one has come far enough to learn better. ``runs`` come newest first.
+    Return the newest of a step's runs, or an earlier one that found a state other than recorded, if
+    no later run got far enough to check. ``runs`` are newest first.
     """
     newest = None
     for run, row in runs:
@@ -109,8 +109,8 @@ def newest_finding(
 
 def failed_attempt(last: tuple[RunRecord, StepRun] | None) -> Attempt | None:
     """
-    Return the newest run that had a step, with what became of it there, as the attempt that it was;
-    None if it did not fail, or not in a way that is told beside the status.
+    Return the newest run of a step as an attempt; None if it did not fail, or not in a way that is
+    shown beside the status.
     """
     if last is None:
         return None
@@ -124,7 +124,7 @@ def failed_attempt(last: tuple[RunRecord, StepRun] | None) -> Attempt | None:
 
 def run_to_repeat(records: Sequence[OperationRecord]) -> str | Blocker:
     """
-    Return the one run that the records name as failed: no other is guessed.
+    Return the one run that the records name as failed; no other is guessed.
     """
     failed = {record.target.step: failed_run(record) for record in records}
     named = {step: run for step, run in failed.items() if run is not None}
@@ -133,7 +133,7 @@ def run_to_repeat(records: Sequence[OperationRecord]) -> str | Blocker:
 
 def run_to_follow(records: Sequence[OperationRecord]) -> str | Blocker:
     """
-    Return the one run that a new attempt comes after: the failed one, else the one that all are
+    Return the run that a new attempt follows: the failed one, else the one that all records come
     from.
     """
     if not records:
@@ -171,8 +171,8 @@ def run_blocker(
     environment: str | None,
 ) -> Blocker | None:
     """
-    What forbids to repeat a run, whichever step it is about. ``stored`` are the names of the blobs
-    in the operation store; ``environment`` is None if that of the run may be any.
+    Return what forbids to repeat a run, whatever the step. ``stored`` are the blob names in the
+    operation store; ``environment`` is None if the run may be of any.
     """
     stranger = run_identity_blocker(
         run_id, run, project=project, blueprint=blueprint, environment=environment
@@ -204,8 +204,7 @@ def run_identity_blocker(
     environment: str | None,
 ) -> Blocker | None:
     """
-    Return the reason that forbids to come from a run: there is none of that id, or it is somebody
-    else's.
+    Return what forbids to use a run: it does not exist, or belongs to another project or blueprint.
     """
     if run is None:
         options = f"--blueprint {blueprint}" + (f" -e {environment}" if environment else "")
@@ -231,8 +230,8 @@ def retry_blocker(
     run: RunRecord, step: str, record: OperationRecord | None, stored: Collection[str]
 ) -> Blocker | Skip | None:
     """
-    What forbids to retry a step of a failed run, or why there is nothing to retry. The run itself
-    has passed `run_blocker`; doubts are judged where the provider state can be read.
+    Return what forbids to retry a step of a failed run, or why there is nothing to retry. The run
+    has passed `run_blocker`; doubts are checked later, when the provider state can be read.
     """
     row = step_of(run, step)
     if row is None:
@@ -256,8 +255,8 @@ def rollback_blocker(
     run: RunRecord, step: str, stored: Collection[str], *, unverified: bool
 ) -> Blocker | None:
     """
-    Return the reason that forbids to roll a step back to a run; ``unverified`` accepts one whose
-    checks did not run. The run itself has passed `run_blocker`.
+    Return what forbids to roll a step back to a run; ``unverified`` accepts one whose checks did
+    not run. The run has passed `run_blocker`.
     """
     row = step_of(run, step)
     if row is None:
@@ -276,8 +275,7 @@ def rollback_blocker(
 
 def promotion_blocker(run: RunRecord, step: str, stored: Collection[str]) -> Blocker | None:
     """
-    Return the reason that forbids to take the module of a step from a run. The run itself has
-    passed `run_blocker`.
+    Return what forbids to use the module of a step from a run. The run has passed `run_blocker`.
     """
     row = step_of(run, step)
     if row is None:
@@ -316,7 +314,7 @@ def _snapshot_blocker(run: RunRecord, row: StepRun, stored: Collection[str]) -> 
 
 def module_blobs(row: StepRun) -> tuple[str, ...]:
     """
-    Return the names of the blobs of a step's snapshot and lock file, as its run used them.
+    Return the blob names of the step's snapshot and lock file in the run.
     """
     if row.module_digest is None:
         return ()

@@ -1,3 +1,3 @@
 """
-How a record moves: from marker and evidence to the entry that ends a mutation.
+Transitions of a record: from marker and evidence to the entry that ends a mutation.
 """

@@ -1,8 +1,8 @@
 """
-Absence: the provider's answers about the objects that a destroy removed, and their sum.
+Absence: the provider's answers about the objects that a destroy removed, and their summary.
 
-A delete request is not absence: an object is gone once the provider configuration that managed it
-was asked for it and did not find it. An object without an answer is not gone.
+A delete request is no absence: an object is gone once the provider configuration that managed it
+was queried and did not find it. An object without an answer is not gone.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _STATES: Mapping[Verdict, CheckedState] = {
 
 def has_remote_side(provider: str) -> bool:
     """
-    Return whether the objects of a provider, by its source address, exist anywhere but in state.
+    Return whether objects of a provider (source address) exist anywhere but in state.
 
     >>> has_remote_side("registry.terraform.io/hashicorp/random")
     False
@@ -72,16 +72,16 @@ def absence_method(
     requested: AbsenceMethod | None, declared: AbsenceMethod | None, record: OperationRecord | None
 ) -> AbsenceMethod:
     """
-    How absence is to be confirmed: by the command's option, else by the blueprint, else by what the
-    record says was declared when the target was applied.
+    Return how to confirm absence: by the command's option, else the blueprint, else what was
+    declared at the last apply.
     """
     return requested or declared or (record.verify_absence if record else None) or "provider"
 
 
 class AbsenceFinding(Struct, frozen=True):
     """
-    The answer about the absence of one object, and ``why`` it is no more than that. ``saved`` is
-    the provider state that knows the object.
+    The answer about the absence of one object, and ``why`` it proves no more. ``saved`` is the
+    provider state that contains the object.
     """
 
     ref: ObjectRef
@@ -98,8 +98,8 @@ def absence_findings(
     refs: Iterable[ObjectRef], result: QueryResult, saved: SavedState
 ) -> tuple[AbsenceFinding, ...]:
     """
-    What the provider's answers say of each object: gone; terminating where the provider still has
-    it; unknown, and why.
+    Return the finding for each object: gone; terminating if the provider still has it; or unknown,
+    with the reason.
     """
     unanswered = Answer("unknown", why="the saved provider state lacks it")
     return tuple(
@@ -111,7 +111,7 @@ def absence_findings(
 
 def with_explanation(finding: AbsenceFinding) -> AbsenceFinding:
     """
-    Return the finding in its final words.
+    Return the finding with its final text.
     """
     match finding.state:
         case "gone":
@@ -131,9 +131,8 @@ def update_doubts(
     resources: Resources, findings: Collection[AbsenceFinding], *, run_id: str, at: datetime
 ) -> tuple[tuple[Doubt, ...], tuple[SettledDoubt, ...]]:
     """
-    Return the doubts of these resources, with the findings in place of those that they answer, and
-    the doubts that the findings settle: a finding about an object also answers how its delete
-    ended.
+    Return the doubts, with findings replacing those that they answer, and the doubts that the
+    findings settle: a finding about an object also tells how its delete ended.
     """
     doubts = resources.in_doubt
     keys = {item.key for item in findings}
@@ -165,9 +164,9 @@ def _seen_again(
     finding: AbsenceFinding, inventory: Iterable[ObjectRef], at: datetime
 ) -> Readback | None:
     """
-    Return the answer about an object that is there although its delete was reported done: it can be
-    taken back and destroyed again, unless another one of the ``inventory`` has its address. None of
-    any other, and of a deposed one.
+    Return a readback for an object that exists although its delete was reported done: it can be
+    imported and destroyed again, unless another object of the ``inventory`` has its address. None
+    for other findings and for deposed objects.
     """
     ref = finding.ref
     taken = any(
@@ -196,8 +195,8 @@ def absence(
     earlier: Absence | None = None,
 ) -> Absence:
     """
-    Return the sum of the provider's answers and of what was known ``earlier`` to be gone;
-    ``remaining`` are objects that provider state still holds.
+    Return the summary of the provider's answers and of the objects known ``earlier`` to be gone;
+    ``remaining`` are objects still in provider state.
     """
     keys = {item.key for item in findings}
     before = earlier.checked if earlier and earlier.method in ("provider", PERSON) else ()
@@ -224,8 +223,8 @@ def absence(
 
 def weakest_method(method: str, checked: Iterable[CheckedObject]) -> str:
     """
-    Return the method by which all of these are known to be gone: a person's word where one rests on
-    it.
+    Return the method by which all objects are known to be gone: person if one rests on a person's
+    word.
     """
     return PERSON if any(item.state == "forgotten" for item in checked) else method
 
@@ -234,8 +233,8 @@ def absence_with_forgotten(
     earlier: Absence | None, settled: Iterable[SettledDoubt], at: datetime
 ) -> Absence | None:
     """
-    Return the ``earlier`` absence with the objects that a person has forgotten: only that person
-    says that these are gone.
+    Return the ``earlier`` absence with the objects that a person has forgotten: they are gone by
+    that person's word only.
     """
     doubts = {(s.doubt.address, s.doubt.id): s for s in settled if s.how == "forgotten"}
     if not doubts:
@@ -257,7 +256,7 @@ def absence_with_forgotten(
 
 def describe_remaining(findings: Iterable[AbsenceFinding]) -> str:
     """
-    Return the objects that the provider still has, with ids; empty for none.
+    List the objects that the provider still has, with ids; empty for none.
     """
     return ", ".join(
         f"{item.ref.name} ({item.ref.id})" if item.ref.id else item.ref.name
@@ -270,8 +269,8 @@ def unconfirmed_objects(
     record: OperationRecord | None, doubts: Iterable[Doubt]
 ) -> tuple[ObjectRef, ...]:
     """
-    Return the objects of a record that left the provider state and that nobody has confirmed to be
-    gone: the record keeps them.
+    Return the objects of a record that left the provider state without being confirmed gone; the
+    record keeps them.
     """
     keys = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "forget"}
     inventory = record.resources.inventory if record else ()
@@ -298,14 +297,14 @@ _UNAPPROVED = "error asking for approval"
 
 class MutationEvidence(Struct, frozen=True):
     """
-    The evidence about a mutating engine call, lived through or found on disk.
+    The evidence of a mutating engine call, observed or found on disk.
 
-    ``exit_code`` is None if the engine left no answer; ``state`` None if the provider state could
-    not be read, with ``state_error`` saying why. ``errored_state`` names a file. ``stopped``: a
-    signal came, to the engine or during the checks. ``not_started`` says why the engine could not
-    be started at all. ``stderr`` is masked: what there is of an error without diagnostic.
-    ``absence_findings`` is what the provider says of objects that a destroy removed. Unless
-    ``secrets_known``, the secrets that the call was given cannot be had: any output may hold one.
+    ``exit_code`` is None if the engine left no answer; ``state`` is None if the provider state
+    could not be read, for the reason ``state_error``. ``errored_state`` names a file. ``stopped``:
+    a signal came, to the engine or during the checks. ``not_started`` says why the engine could not
+    be started. ``stderr`` is masked; it holds errors without a diagnostic. ``absence_findings`` are
+    the provider's answers about objects that a destroy removed. Unless ``secrets_known``, the
+    secrets passed to the call are not available, so that any output may contain one.
     """
 
     exit_code: int | None
@@ -324,7 +323,7 @@ class MutationEvidence(Struct, frozen=True):
     @property
     def never_began(self) -> bool:
         """
-        Whether it is certain that the program did not run at all.
+        Whether it is certain that the program did not run.
         """
         return self.exit_code is None and self.journal.extent == "complete"
 
@@ -338,14 +337,14 @@ class MutationEvidence(Struct, frozen=True):
     @property
     def clean(self) -> bool:
         """
-        Whether the engine said that it did everything, and nothing contradicts it.
+        Whether the engine reported success and nothing contradicts it.
         """
         return self.exit_code == 0 and self.journal.extent == "complete" and self.state is not None
 
 
 def check_fault(verification: Verification) -> Fault:
     """
-    Return the fault of a step whose checks do not hold.
+    Return the fault of a step with failed checks.
     """
     failed = [check for check in verification.checks if not check.passed]
     summary = "; ".join(f"{check.name}: {check.detail}" for check in failed)
@@ -356,7 +355,7 @@ def check_fault(verification: Verification) -> Fault:
 
 def targeted_fault(undone: Sequence[PlannedAction]) -> Fault:
     """
-    Return the fault of a target of which only a part was applied, as it was asked for.
+    Return the fault of a target that was applied only in part, as requested.
     """
     names = tuple(item.address for item in undone)
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
@@ -367,7 +366,7 @@ def targeted_fault(undone: Sequence[PlannedAction]) -> Fault:
 def unapplied_fault(resources: Resources, why: str = "") -> Fault:
     """
     Return the fault of a target whose provider state holds objects that were never applied as
-    described.
+    declared.
     """
     names = tuple(ref.address for ref in resources.inventory)
     summary = f"taken over, not applied: {', '.join(names)}{why}; an apply or reconcile makes it ok"

@@ -1,7 +1,7 @@
 """
-What a mutation did and left in doubt, computed from plan, journal and provider state.
+Computes what a mutation did and left in doubt, from plan, journal and provider state.
 
-The same function judges a call that we lived through and one that is found on disk later.
+The same function judges a call that was observed and one that is found on disk later.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def inventory(state: PulledState) -> tuple[ObjectRef, ...]:
 
 def tainted(state: PulledState) -> tuple[str, ...]:
     """
-    Return the addresses of the objects that the next apply replaces.
+    Return the addresses of tainted objects, which the next apply replaces.
     """
     return tuple(item.address for item in state.objects if item.tainted)
 
@@ -43,9 +43,9 @@ def not_deleted(
     inventory: Sequence[ObjectRef], journal: Journal, *, ended_well: bool
 ) -> tuple[ObjectRef, ...]:
     """
-    Return the objects of ``inventory`` that a destroy did not delete by its journal, for when the
-    provider state cannot be read. The journal does not tell two objects at one address apart: both
-    stay, unless all were deleted.
+    Return the objects of ``inventory`` that a destroy did not delete by its journal, for a provider
+    state that cannot be read. The journal does not distinguish two objects at one address: both
+    stay unless all were deleted.
     """
     addresses = [ref.address for ref in inventory]
     return tuple(
@@ -66,12 +66,12 @@ def assess(
     ended_well: bool = False,
 ) -> Resources:
     """
-    Sort every planned object by its fate.
+    Sort the planned objects by what happened to them.
 
-    ``ended_well``: the engine said that it did everything. Then an end that its journal does not
-    tell is no doubt: of a deposed and a new object at one address it may report only one.
-    ``before`` is the inventory the plan was made on; ``state`` the provider state afterwards, None
-    if it cannot be had: then the journal alone speaks, and the inventory is the one from before.
+    ``ended_well``: the engine reported success. Then a result missing in the journal is no doubt:
+    of a deposed and a new object at one address it may report only one. ``before`` is the inventory
+    that the plan was made from; ``state`` the provider state afterwards, None if it is not
+    available: then only the journal counts, and the inventory stays as it was.
     """
     assessment = _Assessment(planned, journal, before, state, refusals, ended_well=ended_well)
     return assessment.resources()
@@ -155,8 +155,8 @@ class _Assessment:
 
     def _failed_silently(self, key: ObjectAction, done: Collection[Action]) -> bool:
         """
-        Return whether it ended in an error of which no event tells, as the delete of a deposed
-        object does: an engine that ended in order has waited for it.
+        Return whether it ended in an error without an event, as the delete of a deposed object
+        does: an engine that ended in order has waited for it.
         """
         return (
             self.orderly
@@ -167,8 +167,7 @@ class _Assessment:
 
     def _done(self, item: PlannedAction, part: Action) -> bool:
         """
-        Return whether the action is known to have happened: the provider state outranks the
-        journal.
+        Return whether the action is known to have happened; provider state outranks the journal.
         """
         address = item.address
         reported = (address, part) in self.journal.completed
@@ -196,16 +195,16 @@ class _Assessment:
 
     def _is_one_of_several(self, item: PlannedAction) -> bool:
         """
-        Return whether the plan names deposed objects at its address: what the journal tells of the
-        address may be about any of them.
+        Return whether the plan has deposed objects at the same address: then the journal may refer
+        to any of them.
         """
         return any(other.deposed for other in self.changes if other.address == item.address)
 
     def _deleted_by(self, item: PlannedAction) -> set[tuple[str, str | None]]:
         """
-        Return the objects that a planned delete is about. A plan of which only the event stream is
-        known does not name deposed ones: beside another action at its address a delete is about
-        those; alone it may be about all that there are.
+        Return the objects that a planned delete may refer to. Event streams do not name deposed
+        objects: next to another action at its address, a delete refers to those; alone, it may
+        refer to all.
         """
         at = [ref for ref in self.before if ref.address == item.address]
         if self._is_one_of_several(item):
@@ -244,8 +243,8 @@ class _Assessment:
 
     def _doubt_left(self, item: PlannedAction) -> None:
         """
-        An object planned for an update (or an unknown action) but missing from state may still
-        exist.
+        Add a doubt for an object that was planned for update (or an unknown action) and is missing
+        from state: it may still exist.
         """
         address = item.address
         if item.action not in ("update", "unknown") or self.state is None:
@@ -297,7 +296,7 @@ class _Assessment:
 
 def with_serial_of(bound: ProviderState | None, state: PulledState | None) -> ProviderState | None:
     """
-    Return the provider state that a target is bound to, with lineage and serial as read.
+    Return the bound provider state with the lineage and serial that were read.
     """
     if bound is None or state is None or not state.lineage:
         return bound
@@ -313,10 +312,10 @@ def outputs_of_state(
     secrets_known: bool = False,
 ) -> EntryChanges:
     """
-    Return all outputs of a sound provider state; their origin moves only where the value is new.
+    Return all outputs of a sound provider state; the origin changes only with the value.
 
-    Unless ``secrets_known`` (the step has just been applied, so that all its secrets have been
-    seen) what held a secret before does so still.
+    Unless ``secrets_known`` (after an apply all secrets of the step are known), outputs that
+    contained a secret still do.
     """
     if before is not None and not secrets_known:
         state = state.with_secrets(lambda _: False, {**before.outputs, **before.masked_outputs})

@@ -1,7 +1,7 @@
 """
-The end of a mutation: marker and evidence make the next entry.
+The end of a mutation: marker and evidence give the next entry.
 
-A run that was lived through and one that is found on disk later end by the same function.
+A run that was observed and one that is found on disk later end by the same function.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ from orchestrator.domain.transitions.transitions import (
 
 def hook_begun(before: OperationRecord, hook: HookStart, stamp: EntryStamp) -> OperationRecord:
     """
-    Return the marker of a hook: it is about to run. All that is known of the step stays.
+    Return the marker of a hook. Everything known of the step is kept.
 
-    Where the hook itself failed last, the status to go back to is the one from before that.
+    If this hook was the last failure, the status to restore is the one before that failure.
     """
     last = last_hook_result(before, hook.kind)
     repeated = last is not None and before.failed_command == hook.kind
@@ -109,8 +109,8 @@ def hook_ended(
     """
     Return the entry that ends the hook of ``marker``, which was written over ``before``.
 
-    A hook never makes ``ok``: one that ends well restores how the step stood before, with what was
-    done beside it. One that does not makes ``error``.
+    A hook never makes ``ok``: success restores the status from before, with the hook's result
+    beside it; failure makes ``error``.
     """
     kind = active_hook(marker)
     last = last_hook_result(marker, kind)
@@ -149,7 +149,7 @@ def hook_reverted(
     marker: OperationRecord, before: OperationRecord, fault: Fault, stamp: EntryStamp
 ) -> OperationRecord:
     """
-    Return the record from before a hook that never began, or is proven to have changed nothing.
+    Return the record from before a hook that never began, or provably changed nothing.
     """
     attempt = Attempt(command=active_hook(marker), run_id=marker.run_id, at=stamp.at, error=fault)
     return restored(marker, before, attempt, stamp)
@@ -178,9 +178,9 @@ def conclude(
 
     Laws: only success makes ok; failure keeps what is known; destroyed means confirmed.
 
-    ``before`` is the entry the marker was written over. ``verification`` is the result of the
-    step's checks where the engine ended well; a failed one makes ``error``. ``undone`` is what a
-    targeted apply left undone: with it the target is not ``ok`` either.
+    ``before`` is the entry that the marker was written over. ``verification`` is the result of the
+    step's checks if the engine succeeded; a failed check makes ``error``. ``undone`` is what a
+    targeted apply left undone; then the target is not ``ok`` either.
     """
     command = marker.active_command or "apply"
     journal = evidence.journal
@@ -233,8 +233,7 @@ def conclude_command(
     marker: OperationRecord, before: OperationRecord, evidence: MutationEvidence, stamp: EntryStamp
 ) -> OperationRecord:
     """
-    Return the entry that ends the command of a hook. One that never began leaves the record from
-    before.
+    Return the entry that ends a command hook. If it never began, the record is as before.
     """
     kind = active_hook(marker)
     if evidence.not_started is not None:
@@ -258,8 +257,8 @@ def conclude_command(
 
 def is_parent_destroy(marker: OperationRecord) -> bool:
     """
-    Return whether the mutation of ``marker`` only empties the provider state of what went with its
-    parent.
+    Return whether the mutation of ``marker`` only empties the provider state of an owned step whose
+    parent is gone.
     """
     return marker.absence is not None and marker.absence.method == WITH_PARENT
 
@@ -271,8 +270,9 @@ def _end_with_parent(
     stamp: EntryStamp,
 ) -> OperationRecord:
     """
-    The provider state alone decides: empty, the target is gone with its parent, whatever the engine
-    said; untouched, the record is as it was before, and the next destroy does it again.
+    Conclude by provider state alone: if it is empty, the target is gone with its parent, whatever
+    the engine reported; if it is unchanged, the record is as before, and the next destroy tries
+    again.
     """
     state = evidence.state
     if state is not None and not state.objects:
@@ -304,7 +304,7 @@ def _apply_fault(
     undone: Sequence[PlannedAction],
 ) -> Fault | None:
     """
-    Return the fault that keeps an applied target from being ``ok``; None if nothing does.
+    Return the fault that keeps an applied target from being ``ok``, None if there is none.
     """
     if not evidence.clean or doubts:
         return engine_fault(command, evidence, doubts)
@@ -369,7 +369,7 @@ def _end_destroy(
 
 def _without_released(marker: OperationRecord) -> OperationRecord:
     """
-    Return the marker without the objects that its plan forgets: nothing confirms their absence.
+    Return the marker without the objects that its plan forgets: their absence is not confirmed.
     """
     forgotten = set(forgotten_refs(marker))
     remaining = tuple(ref for ref in marker.resources.inventory if ref not in forgotten)
@@ -382,7 +382,8 @@ def _merged_outputs(
     marker: OperationRecord, evidence: MutationEvidence, stamp: EntryStamp
 ) -> EntryChanges:
     """
-    After success what the state holds; after a failure that merged over what was known before.
+    Return the outputs: after success those of the state; after a failure those merged over the
+    known ones.
     """
     if evidence.state is None:
         return {}
@@ -414,8 +415,8 @@ def _merged_outputs(
 
 def _carried_doubts(doubts: Sequence[Doubt], resources: Resources) -> list[Doubt]:
     """
-    Return the doubts from before that this mutation did not settle: its own deletes and updates
-    settle doubts about objects in the provider state; the others need evidence or a person.
+    Return the earlier doubts that this mutation did not settle: its deletes and updates settle
+    those about objects in the provider state; others need evidence or a person.
     """
     present = {ref.address for ref in resources.inventory}
     done = set(resources.deleted) | set(resources.updated) | set(resources.replaced)

@@ -1,5 +1,5 @@
 """
-Doubts from earlier mutations: which of them evidence has answered since, and which stay open.
+Doubts from earlier mutations: which are answered by evidence since, and which stay open.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ from orchestrator.domain.record.states import NOTHING_THERE
 
 class StateObservation(Struct, frozen=True):
     """
-    The provider state as a run read it: when, by which run, which addresses it holds, and whether
-    the objects in it were refreshed. ``settling_time`` is the time in seconds in which a request of
-    a dead engine may still be under way.
+    The provider state as a run read it: when, by which run, its addresses, and whether they were
+    refreshed. ``settling_time`` is how many seconds a request of a dead engine may still be under
+    way.
 
-    ``ids`` maps each address to the id of its object. ``forgotten`` and ``accepted`` are what a
-    person says for ``reason``: these objects do not matter, or what the provider was asked for and
-    did not find is gone. A provider state that lacks an object is never accepted as evidence.
-    ``deleted`` are the objects, by address and id, that the refresh did not find because an earlier
-    delete has removed them.
+    ``ids`` maps each address to the id of its object. ``forgotten`` and ``accepted`` are a person's
+    statements, with ``reason``: these objects do not matter, or objects that the provider did not
+    find are gone. The lack of an object in provider state is never evidence. ``deleted`` are
+    objects (address, id) that the refresh did not find because an earlier delete removed them.
     """
 
     at: datetime
@@ -55,13 +54,12 @@ def settle_doubts(
     record: OperationRecord | None, observation: StateObservation
 ) -> tuple[SettledDoubt, ...]:
     """
-    Return the doubts that the observation answers, and how.
+    Return the doubts that the observation answers, with the answer.
 
-    A create is answered by a state that holds an object at its address which it did not hold
-    before, and by a readback that proves it absent; an object that left the state by the same
-    object; an update or delete by a refresh of what the state holds, once nothing can be under way
-    any more. An object that an earlier delete has removed counts as a doubt about that delete, also
-    where the delete had ended in an error.
+    A create is settled by a new object at its address in the state, or by a readback that proves
+    absence; an object that left the state by the return of the same object; an update or delete by
+    a refresh of objects in the state, once no request can be under way. An object that an earlier
+    delete removed counts as a doubt about that delete, even if the delete reported an error.
     """
     if record is None:
         return ()
@@ -90,7 +88,7 @@ def _settlement(
     doubt: Doubt, record: OperationRecord, observation: StateObservation
 ) -> Settlement | None:
     """
-    Return the observation's answer to a doubt of the record; None if it has none.
+    Return the observation's answer to a doubt, None if it has none.
     """
     if doubt.address in observation.forgotten:
         return "forgotten"
@@ -143,7 +141,7 @@ def is_past_settling_time(
     doubt: Doubt, record: OperationRecord, observation: StateObservation
 ) -> bool:
     """
-    Return whether nothing of the call that left the doubt can be under way any more.
+    Return whether no request of the call that left the doubt can be under way any more.
     """
     return settling_seconds_left(doubt, record, observation.at, observation.settling_time) <= 0
 
@@ -152,7 +150,7 @@ def settling_seconds_left(
     doubt: Doubt, record: OperationRecord, at: datetime, settle: float
 ) -> float:
     """
-    For how many seconds more a request of the call that left the doubt may be under way.
+    Return for how many seconds a request of the call that left the doubt may still be under way.
     """
     since = doubt.at or record.updated_at
     return settle - (at - since).total_seconds()
@@ -162,10 +160,10 @@ def unanswered_deletes(
     record: OperationRecord | None, refusals: RefusalRules
 ) -> frozenset[tuple[str, str | None]]:
     """
-    Return the objects, by address and id, whose delete the last mutation asked the provider for
-    without the provider state learning how it ended: cut short, reported by a destroy whose state
-    could not be saved, or ended in an error by which the provider does not say that it did nothing.
-    Where one is gone by now, that delete is why.
+    Return the objects (address, id) whose delete was requested by the last mutation and whose
+    result provider state does not show: it was interrupted, a destroy reported it but could not
+    save its state, or it failed with an error that does not prove that nothing was done. If such an
+    object is gone now, that delete is the reason.
     """
     if record is None:
         return frozenset()
@@ -197,9 +195,9 @@ def unanswered_deletes(
 
 def missing_from_state(record: OperationRecord | None, state: PulledState) -> tuple[ObjectRef, ...]:
     """
-    Return the objects that the record knows and the provider state no longer holds, under no
-    address: by type and id, because another object may have taken the address. One without an id is
-    known by its address alone.
+    Return the recorded objects that are no longer in provider state at any address. They are
+    compared by type and id, because another object may have taken the address; without an id by
+    address.
     """
     if record is None or record.status in NOTHING_THERE:
         return ()
@@ -213,8 +211,8 @@ def missing_from_state(record: OperationRecord | None, state: PulledState) -> tu
 
 def with_vanished(doubts: Sequence[Doubt], vanished: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
     """
-    Return the doubts with one about each object that has left the provider state. It takes the
-    place of one about an update or delete: no refresh answers that any more.
+    Return the doubts with one for each object that left the provider state. It replaces a doubt
+    about an update or delete, which no refresh can answer any more.
     """
     keys = {(d.address, d.id) for d in doubts if d.action not in ("update", "delete")}
     fresh = vanished_doubts(ref for ref in vanished if (ref.address, ref.id) not in keys)
@@ -229,8 +227,7 @@ def with_vanished(doubts: Sequence[Doubt], vanished: Iterable[ObjectRef]) -> tup
 
 def vanished_doubts(vanished: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
     """
-    Return the doubts about objects that left the provider state without a destroy: they may still
-    exist.
+    Return doubts for objects that left the provider state without a destroy: they may still exist.
     """
     return tuple(
         Doubt(
@@ -248,8 +245,8 @@ def vanished_doubts(vanished: Iterable[ObjectRef]) -> tuple[Doubt, ...]:
 
 class LostObjects(Struct, frozen=True):
     """
-    ``importable`` are the objects to ask an import for, by address; ``obstacles`` say of the others
-    why none can bring them back.
+    ``importable`` are the objects that can be imported, by address; ``obstacles`` say why the
+    others cannot.
     """
 
     importable: Mapping[str, ObjectRef]
@@ -258,8 +255,8 @@ class LostObjects(Struct, frozen=True):
 
 def lost_objects(record: OperationRecord, state: PulledState) -> LostObjects:
     """
-    Return the objects of the record's inventory, and those in doubt whose create returned an id,
-    that the provider state does not hold under any address.
+    Return the recorded objects, and those in doubt whose create returned an id, that are at no
+    address in provider state.
     """
     lost = dict.fromkeys((*missing_from_state(record, state), *_created(record, state)))
     importable: dict[str, ObjectRef] = {}
@@ -281,8 +278,8 @@ def lost_objects(record: OperationRecord, state: PulledState) -> LostObjects:
 
 def _created(record: OperationRecord, state: PulledState) -> list[ObjectRef]:
     """
-    Return the objects that creates in doubt made: a create returned an id, and the inventory does
-    not hold the object.
+    Return the objects made by creates in doubt: the create returned an id that is not in the
+    inventory.
     """
     recorded = {(ref.address, ref.id) for ref in record.resources.inventory}
     in_state = {(item.type, item.id) for item in state.objects}

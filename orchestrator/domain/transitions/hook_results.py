@@ -1,6 +1,6 @@
 """
 The hooks of a step (``compensate`` and ``before_destroy``): how a run of one begins and ends, and
-what a record tells of the last one.
+what a record says of the last one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HookVerdict = Literal["done", "failed", "unknown"]
 
 class HookStart(Struct, frozen=True):
     """
-    A hook that is about to run: ``by`` describes it without values, ``target`` is that of its
+    A hook that is about to run: ``by`` is its declaration without values, ``target`` that of its
     module, None for a command.
     """
 
@@ -46,7 +46,7 @@ class HookStart(Struct, frozen=True):
 
 class HookOutcome(Struct, frozen=True):
     """
-    The outcome of a hook. ``fault`` is None only where it is done.
+    The outcome of a hook. ``fault`` is None only if it is done.
     """
 
     verdict: HookVerdict
@@ -56,7 +56,7 @@ class HookOutcome(Struct, frozen=True):
 
 def hook_description(action: Hook) -> str:
     """
-    Return a hook as the blueprint writes it, without values.
+    Return the declaration of a hook, without values.
     """
     if isinstance(action, CommandHook):
         return " ".join(map(scalar_text, action.argv.raw))
@@ -72,7 +72,7 @@ def last_hook_result(record: OperationRecord, kind: HookKind) -> HookResult | No
 
 def active_hook(marker: OperationRecord) -> HookKind:
     """
-    Return the hook that is under way by this marker.
+    Return the hook that the marker is for.
     """
     match marker.active_command:
         case "compensate" | "before_destroy" as kind:
@@ -85,7 +85,7 @@ def hook_skipped(
     record: OperationRecord, by: str, run_id: str, stamp: EntryStamp, reason: str
 ) -> HookResult:
     """
-    Return the result of a hook that a destroy leaves out, for ``reason``.
+    Return the result of a hook that a destroy skips for ``reason``.
     """
     on = tuple(ref.address for ref in record.resources.inventory)
     return HookResult(verdict="skipped", by=by, run_id=run_id, at=stamp.at, reason=reason, on=on)
@@ -101,9 +101,9 @@ def command_outcome(
     timed_out: bool = False,
 ) -> HookOutcome:
     """
-    How a command ended. Without an exit code something ended it in the middle: nobody can tell what
-    it did. Nor can anybody where it calls it done after it was stopped: a script goes on after the
-    program that it waited for was ended.
+    Return the outcome of a command. Without an exit code it was interrupted, and its result is
+    unknown. It is unknown, too, if it reports success after a stop: a script continues after the
+    program that it waited for was killed.
     """
     if exit_code == 0 and not (stopped or timed_out):
         return HookOutcome("done", exit_code=0)
@@ -124,14 +124,14 @@ def command_outcome(
 
 def hook_fault(kind: HookKind, summary: str, *, code: str = "") -> Fault:
     """
-    Return the fault of a step whose hook did not end well.
+    Return the fault of a step whose hook failed.
     """
     return Fault(code=code or _FAILED[kind], phase=_PHASE[kind], summary=summary, hook=kind)
 
 
 def module_outcome(kind: HookKind, root: OperationRecord, fault: Fault | None) -> HookOutcome:
     """
-    How the module of a hook ended: its own record holds the details.
+    Return the outcome of a module hook; its own record holds the details.
     """
     if fault is None:
         return HookOutcome("done")
@@ -148,8 +148,8 @@ def module_outcome(kind: HookKind, root: OperationRecord, fault: Fault | None) -
 
 def completed_before_destroy(record: OperationRecord) -> HookResult | None:
     """
-    Return the result of a before_destroy hook that is not to be repeated: since it ran a destroy
-    has deleted, or may have deleted, some of the objects it ran for.
+    Return the result of a before_destroy hook that must not run again: since it ran, a destroy has
+    deleted, or may have deleted, some of the objects it ran for.
     """
     last = record.before_destroy
     if last is None or last.verdict not in ("done", "skipped"):
@@ -169,14 +169,15 @@ def is_compensated(record: OperationRecord | None) -> bool:
 
 def is_compensation_unknown(record: OperationRecord) -> bool:
     """
-    Return whether the end of the compensation is unknown: it takes a reason to repeat it.
+    Return whether the result of the compensation is unknown: then repeating it requires a reason.
     """
     return record.compensation is not None and record.compensation.verdict == "unknown"
 
 
 def is_before_destroy_unknown(record: OperationRecord) -> bool:
     """
-    Return whether the end of the before_destroy hook is unknown: it takes a reason to repeat it.
+    Return whether the result of the before_destroy hook is unknown: then repeating it requires a
+    reason.
     """
     return record.before_destroy is not None and record.before_destroy.verdict == "unknown"
 

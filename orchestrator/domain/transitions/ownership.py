@@ -1,6 +1,5 @@
 """
-Objects that a mutation takes into the provider state instead of making them, and those that it lets
-go.
+Objects that a mutation imports instead of creating them, and objects that it releases.
 
 Law: not ours until proven.
 """
@@ -26,8 +25,8 @@ def unproven_imports(
     marker: OperationRecord, before: OperationRecord | None, state: PulledState | None
 ) -> tuple[AdoptedObject, ...]:
     """
-    Return the objects that the mutation of ``marker`` imported and that nothing proves to be ours:
-    neither a doubt about that very object nor the inventory from before.
+    Return the objects that the mutation of ``marker`` imported and that neither a doubt about that
+    very object nor the earlier inventory proves to be ours.
     """
     if state is None:
         return ()
@@ -67,8 +66,8 @@ def in_another_place(
     at: datetime,
 ) -> tuple[AdoptedObject, ...]:
     """
-    Return the objects that have taken, in a state that moved without us, the addresses of those in
-    ``vanished``: nothing proves that they are ours, unless they are recorded already.
+    Return the objects that, in a state that moved without us, have taken the addresses of those in
+    ``vanished``: nothing proves that they are ours, unless they are already recorded.
     """
     recorded = {(ref.address, ref.id) for ref in before.resources.inventory}
     creates = {doubt.address for doubt in before.resources.in_doubt if doubt.action == "create"}
@@ -93,7 +92,7 @@ def in_another_place(
 
 def imported_addresses(marker: OperationRecord) -> tuple[str, ...]:
     """
-    Return the addresses at which the mutation of ``marker`` takes objects into the provider state.
+    Return the addresses at which the mutation of ``marker`` imports objects.
     """
     return tuple(item.address for item in marker.resources.planned if item.imports)
 
@@ -111,8 +110,7 @@ def type_of(address: str) -> str:
 
 def _arrived(marker: OperationRecord, state: PulledState) -> tuple[str, ...]:
     """
-    Return the addresses at which an engine command that a person gave has put objects into the
-    provider state.
+    Return the addresses at which an engine command of the user added objects to the provider state.
     """
     if marker.active_command != "exec":
         return ()
@@ -142,7 +140,7 @@ _REMOVING = frozenset({"delete", "replace", "update"})
 
 def forgotten_refs(marker: OperationRecord) -> tuple[ObjectRef, ...]:
     """
-    Return the objects of a marker that its plan forgets: they leave provider state and live on.
+    Return the objects that the marker's plan forgets: they leave provider state and stay alive.
     """
     names = {item.name for item in marker.resources.planned if item.action == "forget"}
     return tuple(ref for ref in marker.resources.inventory if ref.name in names)
@@ -152,9 +150,8 @@ def released_objects(
     marker: OperationRecord, state: PulledState | None, resources: Resources, at: datetime
 ) -> tuple[ReleasedObject, ...]:
     """
-    Return the objects that the mutation of ``marker`` released: its inventory without what
-    ``state`` still holds, without what it or an earlier delete removed, and without what is in
-    doubt.
+    Return the objects that the mutation of ``marker`` released: its inventory, except what
+    ``state`` still holds, what this or an earlier delete removed, and what is in doubt.
     """
     if state is None:
         return ()
@@ -185,7 +182,7 @@ def released_object(
     ref: ObjectRef, how: ReleaseReason, marker: OperationRecord, at: datetime
 ) -> ReleasedObject:
     """
-    Return the part of an object that is kept when the run of ``marker`` lets it go.
+    Return what is recorded of an object that the run of ``marker`` releases.
     """
     return ReleasedObject(
         address=ref.address,
@@ -200,7 +197,7 @@ def released_object(
 
 def with_released(resources: Resources, earlier: Resources) -> Resources:
     """
-    Return the resources of the next entry with all objects that were released before.
+    Return the resources of the next entry with all objects released before.
     """
     keys = {(item.type, item.id, item.address) for item in resources.released}
     others = tuple(

@@ -1,6 +1,6 @@
 """
-Entries from evidence without a mutation: after an empty plan, an empty provider state, or what
-reconcile gathered.
+Entries from evidence without a mutation: after an empty plan, an empty provider state, or a
+reconcile.
 """
 
 from __future__ import annotations
@@ -60,10 +60,9 @@ def reconciled(
     Return the entry that a reconcile writes.
 
     ``settled`` are the doubts that it answered. Objects that have left the provider state since
-    become doubts. ``verification`` is the result of the checks where a plan with the recorded
-    inputs was empty; None if it was not. ``findings`` is what the provider answers the run
-    ``run_id`` about objects that an earlier destroy removed. No provider state waits to be saved
-    any more.
+    become doubts. ``verification`` is the result of the checks if a plan with the recorded inputs
+    was empty, else None. ``findings`` are the provider's answers, in the run ``run_id``, about
+    objects that an earlier destroy removed. No provider state may be waiting to be saved.
     """
     before = _without_saved_file(before)
     answered = {(item.doubt.address, item.doubt.action) for item in settled}
@@ -118,8 +117,8 @@ def not_taken_back(
     before: OperationRecord, obstacles: Mapping[ObjectRef, str], stamp: EntryStamp
 ) -> OperationRecord:
     """
-    Return the entry with the reasons for which no import brings back objects that left the provider
-    state; they stay in doubt.
+    Return the entry with the reasons why objects that left the provider state cannot be imported;
+    they stay in doubt.
     """
     doubts = {(doubt.address, doubt.id): doubt for doubt in before.resources.in_doubt}
     old_keys = set(doubts)
@@ -140,10 +139,10 @@ def not_taken_back(
 
 def objects_of_last_life(entries: Sequence[OperationRecord]) -> tuple[ObjectRef, ...]:
     """
-    Return the objects that a destroyed target had since it was last created; ``entries`` come
-    newest first.
+    Return the objects that a destroyed target had since it was last created; ``entries`` are newest
+    first.
 
-    Of several objects at one address the newest: a destroy removed that one.
+    Of several objects at one address the newest counts: a destroy removed that one.
     """
     objects: dict[tuple[str, str | None], ObjectRef] = {}
     alive = False
@@ -193,8 +192,8 @@ def confirmed_by_provider(
     before: OperationRecord, objects: Iterable[ObjectRef], stamp: EntryStamp
 ) -> OperationRecord | None:
     """
-    Return the entry of a target that is recorded as gone, and of whose ``objects`` the provider has
-    none; None if it had confirmed that before.
+    Return the entry of a target that is recorded as gone and of whose ``objects`` the provider has
+    none; None if that was confirmed before.
     """
     if before.absence is not None and before.absence.method == "provider":
         return None
@@ -205,8 +204,7 @@ def confirmed_by_provider(
 
 def _made_nothing(record: OperationRecord) -> bool:
     """
-    Return whether an apply failed before it made anything: then there is nothing that could be
-    gone.
+    Return whether an apply failed before it made anything: then nothing can be gone.
     """
     resources = record.resources
     return record.failed_command == "apply" and not (resources.inventory or resources.in_doubt)
@@ -223,8 +221,8 @@ def _doubted(record: OperationRecord, stamp: EntryStamp) -> OperationRecord:
 
 def _without_saved_file(record: OperationRecord) -> OperationRecord:
     """
-    Return the record with its error about a provider state saved to a file replaced: the file has
-    been pushed or put aside.
+    Return the record without its error about an unsaved provider state: the file was pushed or set
+    aside.
     """
     if record.error is None or record.error.code != "errored_state":
         return record
@@ -243,11 +241,11 @@ def gone_without_mutation(
     run_id: str = "",
 ) -> OperationRecord:
     """
-    Provider state holds nothing of the target: ``destroyed`` where a destroy of ours had begun the
-    work, ``absent`` where nothing was ever made or it vanished without us, ``error`` while objects
-    are in doubt that the state does not know.
+    Return the entry of a target with an empty provider state: ``destroyed`` if a destroy of ours
+    had begun, ``absent`` if nothing was ever made or it vanished without us, ``error`` while there
+    are doubts that the state cannot answer.
 
-    ``findings`` is what the provider answers the run ``run_id`` about objects that an earlier
+    ``findings`` are the provider's answers, in the run ``run_id``, about objects that an earlier
     destroy removed.
     """
     before = _with_findings(before, findings, stamp, run_id=run_id)
@@ -271,7 +269,8 @@ def _with_findings(
     before: OperationRecord, findings: Sequence[AbsenceFinding], stamp: EntryStamp, *, run_id: str
 ) -> OperationRecord:
     """
-    Return the record with what the provider says now of objects that an earlier destroy removed.
+    Return the record with the provider's current answers about objects that an earlier destroy
+    removed.
     """
     if not findings:
         return before
@@ -303,8 +302,8 @@ def unconfirmed_reason(
     resources: Resources, findings: Sequence[AbsenceFinding] = ()
 ) -> tuple[str, str]:
     """
-    Code and words for an absence that is not confirmed: ``remaining`` where the provider still has
-    an object, ``vanished`` where all in doubt left without us, else ``unconfirmed``.
+    Return code and text for an unconfirmed absence: ``remaining`` if the provider still has an
+    object, ``vanished`` if all in doubt left without us, else ``unconfirmed``.
     """
     remaining = describe_remaining(findings)
     if remaining:
@@ -318,7 +317,7 @@ def unconfirmed_reason(
 
 def unconfirmed_text(doubts: Sequence[Doubt]) -> str:
     """
-    Return the objects that are not confirmed gone, each with its own reason.
+    List the objects that are not confirmed gone, each with its reason.
     """
     by_reason: dict[str, list[str]] = {}
     for doubt in doubts:
@@ -331,8 +330,8 @@ def confirmed(
     method: str, record: OperationRecord, at: datetime, *, earlier: Absence | None = None
 ) -> Absence:
     """
-    Return the absence of everything that ``record`` knew of, and of what was known ``earlier`` to
-    be gone; where that is all, it was established by the earlier method.
+    Return the absence of everything in ``record`` and of what was known ``earlier`` to be gone; if
+    the record adds nothing, the earlier method stays.
     """
     by_key = (
         {(c.address, c.id): c for c in earlier.checked if c.state in FINISHED} if earlier else {}

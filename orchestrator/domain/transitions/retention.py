@@ -1,6 +1,6 @@
 """
-What is kept on purpose when the rest is destroyed: for which reason, by whom, and until when
-somebody has to look at it again.
+Retention: targets kept on purpose when the rest is destroyed, with reason, owner and date of
+review.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_date(text: str) -> bool:
 
 def is_overdue(retained: Retention | None, today: datetime.date) -> bool:
     """
-    Return whether the day of the review has passed; a date that cannot be read has.
+    Return whether the review date has passed; an unreadable date counts as passed.
     """
     if retained is None:
         return False
@@ -35,7 +35,7 @@ def is_overdue(retained: Retention | None, today: datetime.date) -> bool:
 
 def retention(declared: Retain | None, record: OperationRecord | None) -> Retention | None:
     """
-    Why a step is kept: as it is recorded, else as the blueprint declares it; None if it is not.
+    Return a step's retention, as recorded, else as the blueprint declares it; None if not retained.
     """
     if record is not None and record.status is Status.RETAINED and record.retained is not None:
         return record.retained
@@ -46,6 +46,6 @@ def retention(declared: Retain | None, record: OperationRecord | None) -> Retent
 
 def same_words(one: Retention, other: Retention) -> bool:
     """
-    Return whether both say the same, whoever said it.
+    Return whether both have the same reason, owner and date, whoever set them.
     """
     return (one.reason, one.owner, one.review_by) == (other.reason, other.owner, other.review_by)

@@ -1,7 +1,7 @@
 """
 Surgery: engine calls that change provider state and no remote object.
 
-It never makes ``ok``: status and error are those from before, with what it did beside them.
+It never makes ``ok``: status and error are restored, with its evidence beside them.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ def surgery_ended(
     """
     Return the entry that ends the surgery of ``marker``, which was written over ``before``.
 
-    Where nothing was there before and the provider state now holds objects it is ``error`` with the
-    code ``unapplied``; where that state cannot be read, ``error`` with the surgery as what failed.
+    If there was nothing before and the provider state now holds objects, it is ``error`` with the
+    code ``unapplied``; if that state cannot be read, ``error`` with the surgery as the failed
+    command.
     """
     assert marker.active_command is not None, "a marker names its command"
     command, state = marker.active_command, evidence.state
@@ -86,9 +87,8 @@ def _provider_state_now(
     marker: OperationRecord, before: OperationRecord, state: PulledState, stamp: EntryStamp
 ) -> EntryChanges:
     """
-    Return the changes that put the provider state as it is now into the record. An object that
-    surgery took out of it lives on: it stays in the inventory, in doubt, until a person says what
-    became of it.
+    Return the changes that record the current provider state. An object that surgery removed from
+    it stays alive: it stays in the inventory, in doubt, until a person says what happened to it.
     """
     adopted = unproven_imports(marker, before, state)
     imported = imported_addresses(marker)
@@ -129,7 +129,7 @@ def _provider_state_now(
 
 def _beside(doubt: Doubt, state: PulledState, imported: Collection[str]) -> Doubt:
     """
-    Return a doubt that stays beside what a person imported at its address.
+    Return a doubt that stays open beside the object that a person imported at its address.
     """
     if doubt.address not in imported or doubt.address not in state.ids:
         return doubt
@@ -141,7 +141,7 @@ def _with_updates(
     resources: Resources, marker: OperationRecord, evidence: MutationEvidence, stamp: EntryStamp
 ) -> Resources:
     """
-    Return the resources with the doubts about updates that a plan made beside its imports.
+    Return the resources with doubts about updates that a plan made beside its imports.
     """
     ended_well = evidence.exit_code == 0
     planned, before = marker.resources.planned, marker.resources.inventory
@@ -158,8 +158,7 @@ def _with_updates(
 def same_content(one: PulledState, other: PulledState) -> bool:
     """
     Return whether two provider states hold the same objects, attributes and outputs. A push may
-    count the serial up, and where nothing was ever written a remote backend makes a lineage of its
-    own.
+    raise the serial, and a remote backend that was empty creates a lineage of its own.
     """
     try:
         documents = [json.loads(state.raw) for state in (one, other)]
@@ -173,9 +172,9 @@ def same_content(one: PulledState, other: PulledState) -> bool:
 
 def managing_address(state: PulledState, address: str, object_id: str) -> str | None:
     """
-    Return the other address, if any, at which the state manages the object with this id.
+    Return the other address at which the state manages the object with this id, if any.
 
-    Of the type of ``address``: an id says nothing across types.
+    Only objects of the type of ``address`` count: ids are unique per type only.
     """
     kind = type_of(address)
     others = (
@@ -190,8 +189,8 @@ def _wrong_object(
     marker: OperationRecord, before: OperationRecord | None, state: PulledState
 ) -> Fault | None:
     """
-    Return the fault of an import that took in another object than the one in doubt, or one that
-    another address manages already.
+    Return the fault of an import of another object than the one in doubt, or of one that another
+    address manages.
     """
     doubts = {doubt.address: doubt for doubt in before.resources.in_doubt} if before else {}
     for address in imported_addresses(marker):
@@ -212,7 +211,7 @@ def _wrong_object(
 
 def _state_changed(marker: OperationRecord, state: PulledState) -> bool:
     """
-    Return whether the provider state differs from that of when the marker was written.
+    Return whether the provider state has changed since the marker was written.
     """
     bound = marker.provider_state
     recorded = (bound.lineage, bound.serial) if bound else (None, None)
@@ -226,8 +225,8 @@ def _settled_by_surgery(
     adopted: Iterable[AdoptedObject],
 ) -> Iterable[SettledDoubt]:
     """
-    Return the doubts that the surgery answered. What a person imported at an address in doubt is
-    adopted where it is proven to be the object in doubt; beside any other the doubt stays.
+    Return the doubts that the surgery settled. An import at an address in doubt adopts the object
+    if it is proven to be the one in doubt; otherwise the doubt stays.
     """
     unproven = {item.address for item in adopted}
     ids = {

@@ -1,9 +1,9 @@
 """
-Every move of a record: the entry before, facts or evidence, and a stamp make the next entry.
+Every transition of a record: the previous entry, facts or evidence, and a stamp give the next
+entry.
 
-The status follows from the table of statuses alone, and the header of an entry is written in one
-function. Nothing here judges evidence (`conclusion`, `surgery` and `reconciliation` do) or writes
-anything.
+The status follows from the table of statuses alone, and one function writes the header of an entry.
+Nothing here judges evidence (`conclusion`, `surgery` and `reconciliation` do) or writes anything.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def next_entry(
     content: OperationRecord | None = None,
 ) -> OperationRecord:
     """
-    Return the entry after ``previous``: its header, and ``changes`` over ``facts`` over
-    ``content``, the record whose other fields it keeps (``previous`` unless given). Unknown fields
+    Return the entry after ``previous``: its header, then ``changes`` over ``facts`` over
+    ``content``, the record whose other fields are kept (``previous`` by default). Unknown fields
     are kept.
 
     ``restores`` is what a REVERT goes back to.
@@ -119,9 +119,9 @@ def mark(
     warnings: Sequence[Diagnostic] = (),
 ) -> OperationRecord:
     """
-    Return the marker (law: intent first): ``command`` is about to carry out ``planned`` on the
-    objects in ``state``. ``doubts`` stay open, ``settled`` were answered on the way; ``warnings``
-    are those of the plan.
+    Return the marker (law: intent first): ``command`` is about to execute ``planned`` on the
+    objects in ``state``. ``doubts`` stay open, ``settled`` were answered before; ``warnings`` are
+    those of the plan.
     """
     changes: EntryChanges = {
         **NO_FAULT,
@@ -145,7 +145,7 @@ def mark_with_parent(
 ) -> OperationRecord:
     """
     Return the marker for emptying the provider state of a target whose parent is confirmed gone
-    (law: children follow parents): the objects in ``state`` went with it.
+    (law: children follow parents): the objects in ``state`` are gone with it.
     """
     marker = mark(
         before,
@@ -167,7 +167,7 @@ def succeeded(
     stamp: EntryStamp,
 ) -> OperationRecord:
     """
-    An apply ended well and its checks hold: ``ok``, or still ``retained``.
+    Return the entry after a successful apply whose checks hold: ``ok``, or still ``retained``.
     """
     retained = before is not None and before.status is Status.RETAINED
     changes: EntryChanges = {
@@ -189,7 +189,8 @@ def failed(
     command: Command,
 ) -> OperationRecord:
     """
-    A mutation failed: ``error``; everything known stays, and what it left is merged in.
+    Return the entry after a failed mutation: ``error``; what was known is kept, what the mutation
+    left is merged in.
     """
     changes: EntryChanges = {**evidence, **with_fault(command, fault), "active_command": None}
     return next_entry(marker, stamp, Trigger.FAIL, changes)
@@ -204,9 +205,9 @@ def restored(
     evidence: EntryChanges | None = None,
 ) -> OperationRecord:
     """
-    Return the record from before the marker, with the attempt beside it that changed no object: one
-    that touched nothing, or surgery with what it did to the provider state as ``evidence``. A
-    target without a record is ``absent``: its provider state was empty before the marker.
+    Return the record from before the marker, beside it the attempt that changed no object: one that
+    touched nothing, or surgery, with its effect on the provider state as ``evidence``. A target
+    without a record becomes ``absent``: its provider state was empty before the marker.
     """
     if before is not None:
         changes: EntryChanges = {**(evidence or {}), "last_attempt": attempt}
@@ -229,8 +230,8 @@ def gone(
     destroyed: bool,
 ) -> OperationRecord:
     """
-    Return the entry of a target whose absence is confirmed: ``destroyed`` where a destroy of ours
-    did it, else ``absent``.
+    Return the entry of a target whose absence is confirmed: ``destroyed`` if our destroy did it,
+    else ``absent``.
     """
     trigger = Trigger.GONE if destroyed else Trigger.MISSING
     return next_entry(previous, stamp, trigger, {**evidence, **_CLEARED, "absence": absence})
@@ -238,8 +239,8 @@ def gone(
 
 def never_applied(facts: EntryChanges, stamp: EntryStamp) -> OperationRecord:
     """
-    Return the first entry of a target that was never applied and whose provider state is empty:
-    neither inputs nor a module were used.
+    Return the first entry of a target that was never applied and whose provider state is empty: it
+    has neither inputs nor a module.
     """
     changes: EntryChanges = {
         "absence": Absence(verdict="confirmed", method="never_applied", at=stamp.at),
@@ -263,9 +264,10 @@ def unchanged(
     warnings: Sequence[Diagnostic] = (),
 ) -> OperationRecord:
     """
-    A plan without changes: ``ok`` without a marker, or ``error`` where a check does not hold.
+    Return the entry after a plan without changes: ``ok`` without a marker, or ``error`` if a check
+    fails.
 
-    ``settled`` are the doubts that the refresh of the plan answered: there is no other.
+    ``settled`` are the doubts that the plan's refresh answered; there are no others.
     """
     changes: EntryChanges = {
         "resources": Resources(inventory=inventory(state)),
@@ -296,8 +298,8 @@ def adopted_unapplied(
     reason: str,
 ) -> OperationRecord:
     """
-    Return the first entry of objects that somebody else made and an apply would change, which a
-    person accepts for ``reason``: ``error`` with the code ``unapplied``, until that apply.
+    Return the first entry of objects that somebody else made and that an apply would change, which
+    a person accepts for ``reason``: ``error`` with the code ``unapplied``, until that apply.
     """
     resources = Resources(inventory=inventory(state), tainted=tainted(state))
     named = ", ".join(f"{item.action} {item.address}" for item in changes) or "outputs"
@@ -316,7 +318,7 @@ def _engine_of(
     before: OperationRecord | None, facts: EntryChanges, state: PulledState
 ) -> EngineRef | None:
     """
-    Return the engine that last wrote a provider state which this run has not written.
+    Return the engine that last wrote a provider state which this run did not write.
     """
     return last_writer(state, facts.get("engine"), before.engine if before else None)
 
@@ -325,8 +327,8 @@ def checked(
     before: OperationRecord, verification: Verification, stamp: EntryStamp
 ) -> OperationRecord:
     """
-    Return the entry after checks that ran without a mutation: ``ok`` or ``error``; a retained
-    target stays retained.
+    Return the entry after checks without a mutation: ``ok`` or ``error``; a retained target stays
+    retained.
     """
     changes: EntryChanges = {"verification": verification}
     if before.status is Status.RETAINED:
@@ -364,7 +366,7 @@ def retained(
 ) -> OperationRecord:
     """
     Return the entry of a target that a person retains, or that the blueprint has ``declared``
-    retained. Retaining it again changes the reason, not the status to go back to.
+    retained. Retaining it again changes the reason, not the status to restore.
     """
     was = before.retained.was if before.retained else before.status
     changes: EntryChanges = {
