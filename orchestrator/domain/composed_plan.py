@@ -502,15 +502,3 @@ def _with_variables(value: Json, names: Mapping[str, str]) -> Json:
             return [_with_variables(item, names) for item in value]
         case _:
             return value
-
-
-def _within(regions: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """
-    Return the regions of the provider configurations in a module, named as in its own plan.
-    """
-    inside = prefix.rstrip(".") + ":"
-    return {
-        name.removeprefix(inside): region
-        for name, region in regions.items()
-        if name.startswith(inside)
-    }
