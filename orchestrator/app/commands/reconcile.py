@@ -151,7 +151,7 @@ def _reconcile_step(request: ReconcileRequest, runner: StepRunner, name: str) ->
     record = prepared.record
     assert record is not None, "only recorded steps are reconciled"
     if requested is not None and requested.fault is not None:
-        return runner.end_with_record(name, requested.step_result)
+        return runner.end_with_record(name, requested)
     if record.status in NOTHING_THERE:
         outcome = verify_destroyed(runner, name, record) if request.verify_destroyed else None
         if outcome is None:

@@ -38,7 +38,7 @@ from orchestrator.domain.recovery.rerun_rules import (
     snapshot_blob,
 )
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, ValuePath
 from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, Invalid, Problem, Refused, StoreUnavailable
 from orchestrator.ports.engine import CallResult, EngineInfo, Exec, Init
@@ -358,7 +358,7 @@ def refusal_rules(step: Step) -> RefusalRules:
     return RefusalRules(step.refused_on, step.retry.on if step.retry else ())
 
 
-def _wrap(value: object, path: tuple[str | int, ...]) -> object:
+def _wrap(value: object, path: ValuePath) -> object:
     if not path:
         return Secret(value)
     first, rest = path[0], path[1:]
@@ -377,14 +377,12 @@ _ASK = ("state", "rm", "-no-color", "-dry-run", "-lock-timeout=0s", "terraform_d
 _EMPTY = "No state file was found"
 
 
-def state_lock_of(
-    services: Services, prepared: PreparedStep, step: str, run_id: str
-) -> StateLock | None:
+def state_lock_of(services: Services, prepared: PreparedStep, run_id: str) -> StateLock | None:
     """
     Return the lock on a step's provider state; None if it is not locked.
     """
     number = services.ids.entry_id()[:8]
-    evidence = services.files.attempt(run_id, step, 1)
+    evidence = services.files.attempt(run_id, prepared.step.name, 1)
     spec = call_spec(services, prepared.work_dir, evidence, f"lock-{number}")
     result = call(services, Exec(_ASK), spec, stop=services.stop)
     if result.lock is None and result.exit_code != 0 and _EMPTY not in result.stderr_text:
@@ -399,7 +397,7 @@ def check_engine_gone(services: Services, prepared: PreparedStep, run_id: str) -
     """
     if prepared.work_dir.backend_type not in PASSING_LOCKS:
         return
-    lock = state_lock_of(services, prepared, prepared.step.name, run_id)
+    lock = state_lock_of(services, prepared, run_id)
     if lock is not None:
         raise Busy(
             f"{prepared.step.name}: an engine that is alive holds the lock of its state: {lock}",

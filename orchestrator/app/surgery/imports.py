@@ -9,8 +9,9 @@ from functools import partial
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.guards import check_state
+from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.planned_step import CheckedPlan, plan_step, warn_of_shared_objects
-from orchestrator.app.surgery.state_operation import StateOperation, StateOperationResult, operate
+from orchestrator.app.surgery.state_operation import StateOperation, operate
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.provider_query.query import ProviderQuery
 from orchestrator.domain.provider_state import PulledState
@@ -53,7 +54,7 @@ def import_object(
     inputs: StepInputs | None = None,
     *,
     approved: bool = False,
-) -> StateOperationResult:
+) -> StepResult:
     """
     Import an object that exists at an address of a prepared step; with the recorded inputs unless
     others are given. Where the address is in doubt and nothing proves that this is its object, the

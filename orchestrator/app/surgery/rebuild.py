@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.engine_calls import pull
+from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.surgery.imports import check_unmanaged, import_object, plan_imports
 from orchestrator.app.surgery.state_operation import (
     StateOperation,
-    StateOperationResult,
     approve,
     operate,
 )
@@ -52,7 +52,7 @@ class _Rebuild(Struct, frozen=True):
     obstacles: Mapping[str, str]
 
 
-def rebuild_state(runner: StepRunner, name: str) -> StateOperationResult | None:
+def rebuild_state(runner: StepRunner, name: str) -> StepResult | None:
     """
     Import into the provider state of a prepared step every recorded object that it does not hold:
     the surgery that did it, None if there was nothing to do. What cannot be imported is listed, and
@@ -72,7 +72,7 @@ def rebuild_state(runner: StepRunner, name: str) -> StateOperationResult | None:
         address: import_id_of(prepared.step, ref, lookup)
         for address, ref in lost.importable.items()
     }
-    result: StateOperationResult | None = None
+    result: StepResult | None = None
     with _planned(runner, name, inputs, imports) as rebuild:
         why_not = {**lost.obstacles}
         why_not |= {lost.importable[at]: why for at, why in rebuild.obstacles.items()}
@@ -92,9 +92,7 @@ def rebuild_state(runner: StepRunner, name: str) -> StateOperationResult | None:
     return result
 
 
-def import_together(
-    runner: StepRunner, name: str, imports: Mapping[str, str]
-) -> StateOperationResult | None:
+def import_together(runner: StepRunner, name: str, imports: Mapping[str, str]) -> StepResult | None:
     """
     Import objects (ids by address) into the provider state of a prepared step by one plan, on one
     approval; each by itself where that plan would do more.
@@ -212,7 +210,7 @@ def _carry_out(
     inputs: StepInputs,
     plan: CheckedPlan,
     imports: Mapping[str, str],
-) -> StateOperationResult:
+) -> StepResult:
     ephemeral = any(v.ephemeral for v in runner.steps.prepared[name].snapshot.variables.values())
     updated = tuple(item for item in plan.journal.changes if item.action == "update")
     lock_timeout = runner.options.plan.lock_timeout
@@ -245,15 +243,13 @@ def _shown(imports: Mapping[str, str], updated: tuple[PlannedAction, ...]) -> st
     return text
 
 
-def _one_by_one(
-    runner: StepRunner, name: str, imports: Mapping[str, str]
-) -> StateOperationResult | None:
+def _one_by_one(runner: StepRunner, name: str, imports: Mapping[str, str]) -> StepResult | None:
     """
     Import each object by itself, on one approval: one plan of all would do more than import them,
     because what they need is missing too and cannot be imported.
     """
     approve(runner, name, _shown(imports, ()))
-    result: StateOperationResult | None = None
+    result: StepResult | None = None
     for address, id_ in imports.items():
         result = import_object(runner, name, address, id_, approved=True)
         if result.fault is not None:

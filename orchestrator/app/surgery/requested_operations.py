@@ -13,6 +13,7 @@ from pathlib import Path
 from orchestrator.app.run.request import ImportSpec, ReconcileRequest
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.engine_calls import pull
+from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import read_state_file
 from orchestrator.app.surgery.imports import import_object
@@ -20,7 +21,6 @@ from orchestrator.app.surgery.rebuild import import_together, rebuild_state
 from orchestrator.app.surgery.state_locks import check_breakable, state_lock_error
 from orchestrator.app.surgery.state_operation import (
     StateOperation,
-    StateOperationResult,
     approve,
     operate,
 )
@@ -118,12 +118,12 @@ def check_settled(
 
 def run_requested_operations(
     request: ReconcileRequest, runner: StepRunner, name: str
-) -> StateOperationResult | None:
+) -> StepResult | None:
     """
     Carry out what was asked for on a step: the last surgery, which is the first that failed where
     one did; None for nothing to do.
     """
-    result: StateOperationResult | None = None
+    result: StepResult | None = None
     for prepare in _requested_operations(request, runner, name):
         result = prepare()
         if result is not None and result.fault is not None:
@@ -133,12 +133,12 @@ def run_requested_operations(
 
 def _requested_operations(
     request: ReconcileRequest, runner: StepRunner, name: str
-) -> Sequence[Callable[[], StateOperationResult | None]]:
+) -> Sequence[Callable[[], StepResult | None]]:
     """
     In the order in which one makes way for the next: the lock, the unsaved state, the objects.
     """
     record = runner.steps.records.get(name)
-    operations: list[Callable[[], StateOperationResult | None]] = []
+    operations: list[Callable[[], StepResult | None]] = []
     doubted = _addresses_in_doubt(record) if record else ()
     if not request.unlock and any(address in doubted for address in _forgotten_addresses(request)):
         operations.append(partial(_check_unlocked, runner, name))
@@ -155,7 +155,7 @@ def _requested_operations(
             operations.append(partial(_approve_word, runner, name, text))
             operations.append(partial(_dismiss, runner, name, request.dismiss_errored_state))
     addresses = (*_missing_addresses(record), *_tainted_addresses(record)) if record else ()
-    objects: list[Callable[[], StateOperationResult | None]] = [
+    objects: list[Callable[[], StepResult | None]] = [
         partial(_adopt, runner, name, item, forget=item.address in forgotten)
         for item in request.adopt
         if item.address in addresses
@@ -173,9 +173,7 @@ def _requested_operations(
     return (*operations, *objects)
 
 
-def _adopt(
-    runner: StepRunner, name: str, item: ImportSpec, *, forget: bool
-) -> StateOperationResult | None:
+def _adopt(runner: StepRunner, name: str, item: ImportSpec, *, forget: bool) -> StepResult | None:
     """
     Import an object at an address in doubt; None if the provider state has it there already, as
     after an import that could be recorded only later. The doubt is closed by the person's word.
@@ -227,7 +225,7 @@ def proven_objects(record: OperationRecord) -> dict[str, str]:
     return ids
 
 
-def _untaint(runner: StepRunner, name: str, address: str) -> StateOperationResult:
+def _untaint(runner: StepRunner, name: str, address: str) -> StepResult:
     return operate(
         runner,
         name,
@@ -240,7 +238,7 @@ def _untaint(runner: StepRunner, name: str, address: str) -> StateOperationResul
     )
 
 
-def _unlock(runner: StepRunner, name: str, lock_id: str) -> StateOperationResult:
+def _unlock(runner: StepRunner, name: str, lock_id: str) -> StepResult:
     lock = check_breakable(runner, name, lock_id)
     step = runner.deployment.steps[name]
     exists = runner.steps.status(name) not in (None, *NOTHING_THERE)
@@ -256,7 +254,7 @@ def _unlock(runner: StepRunner, name: str, lock_id: str) -> StateOperationResult
     )
 
 
-def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
+def _push(runner: StepRunner, name: str) -> StepResult | None:
     """
     Save the provider state that the engine could not save, and put its file aside.
     """
@@ -265,7 +263,7 @@ def _push(runner: StepRunner, name: str) -> StateOperationResult | None:
     assert file is not None, "there is one to push"
     errored = read_state_file(services, prepared, file, runner.steps.evidence(name))
     current = pull(services, prepared.work_dir, runner.steps.evidence(name), "pull-errored")
-    result: StateOperationResult | None = None
+    result: StepResult | None = None
     if not same_content(errored, current):  # it is the same where a push was killed on its last way
         _check_pushable(prepared, file, errored, current)
         result = operate(

@@ -24,9 +24,9 @@ from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import Message
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.entry_changes import EntryChanges, changes_in_run
+from orchestrator.domain.record.entry_changes import changes_in_run
 from orchestrator.domain.record.objects import PlannedAction
-from orchestrator.domain.record.record import Command, Fault, OperationRecord
+from orchestrator.domain.record.record import Command, OperationRecord
 from orchestrator.domain.record.run_record import InFlight
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.transitions.assessment import with_serial_of
@@ -59,34 +59,16 @@ class StateOperation(Struct, frozen=True):
     secret: tuple[Path, ...] = ()
 
 
-class StateOperationResult(Struct, frozen=True):
-    """
-    The result of an operation on provider state: the entry, the state afterwards (None if it could
-    not be read), and the fault.
-    """
-
-    record: OperationRecord
-    state: PulledState | None
-    fault: Fault | None
-
-    @property
-    def step_result(self) -> StepResult:
-        """
-        The result in the form of a step's result: no remote object was mutated.
-        """
-        return StepResult(record=self.record, state=self.state, mutated=False, fault=self.fault)
-
-
 def operate(
     runner: StepRunner,
     name: str,
     operation: StateOperation,
     *,
     observe: Callable[[Message], None] | None = None,
-) -> StateOperationResult:
+) -> StepResult:
     """
     Carry out an operation on the provider state of a prepared step whose record is settled; without
-    ``observe`` what its engine says is shown as that of an apply.
+    ``observe`` what its engine says is shown as that of an apply. It mutates no remote object.
 
     What is raised before the marker leaves the record as it was: raises Refused if provider state
     is not the one that the record knows, ApprovalMissing, Stopped. What happens after it is in the
@@ -99,15 +81,20 @@ def operate(
     attempt = max((number for number, _ in files.attempts(run_id, name)), default=0) + 1
     evidence = files.attempt(run_id, name, attempt)
     state = _checked_state(runner, prepared, operation, evidence)
-    _approve(runner, name, operation)
+    if not operation.approved:
+        approve(runner, name, operation.shown)
     if services.stop.stopping:
         raise stopped(services.stop)
     facts = None
     if record is None or record.status in NOTHING_THERE:
         facts = _first_facts(runner, prepared, operation, attempt, evidence)
+        changes = facts.of(state)
+    else:  # a record of objects keeps what was applied: only its place in this run is new
+        bound = with_serial_of(record.provider_state, state)
+        changes = changes_in_run(run_id, attempt=attempt, provider_state=bound)
     marker = mark(
         record,
-        facts.of(state) if facts else _place_in_run(runner, record, attempt, state),
+        changes,
         state,
         services.stamp(),
         command=operation.command,
@@ -146,7 +133,8 @@ def operate(
         var_file.unlink(missing_ok=True)
     runner.steps.update(name, outcome)
     last = outcome.last_attempt
-    return StateOperationResult(outcome, after.state, last.error if last else None)
+    fault = last.error if last else None
+    return StepResult(record=outcome, state=after.state, mutated=False, fault=fault)
 
 
 def _start_imports(runner: StepRunner, marker: OperationRecord) -> None:
@@ -191,11 +179,6 @@ def _checked_state(
     return state
 
 
-def _approve(runner: StepRunner, name: str, operation: StateOperation) -> None:
-    if not operation.approved:
-        approve(runner, name, operation.shown)
-
-
 def approve(runner: StepRunner, name: str, shown: str) -> None:
     """
     Ask whether ``shown`` may be done to a step; raises ApprovalMissing if not.
@@ -209,19 +192,6 @@ def approve(runner: StepRunner, name: str, shown: str) -> None:
             f"{name}: not approved; nothing was changed",
             hint="run it again and answer yes, or approve with --yes",
         )
-
-
-def _place_in_run(
-    runner: StepRunner, record: OperationRecord | None, attempt: int, state: PulledState
-) -> EntryChanges:
-    """
-    A record of objects keeps what was applied; only its place in this run is new.
-    """
-    return changes_in_run(
-        runner.session.run_id,
-        attempt=attempt,
-        provider_state=with_serial_of(record.provider_state if record else None, state),
-    )
 
 
 def _first_facts(
@@ -256,12 +226,10 @@ def _first_facts(
     return facts
 
 
-def report_operation(
-    runner: StepRunner, name: str, result: StateOperationResult, reason: str
-) -> Outcome:
+def report_operation(runner: StepRunner, name: str, result: StepResult, reason: str) -> Outcome:
     """
     Report a step whose operation was all there was to do; ``reason`` describes a successful one.
     """
     if result.fault is not None:
-        return runner.end_with_record(name, result.step_result)
+        return runner.end_with_record(name, result)
     return runner.end_with_entry(name, result.record, reason=reason)
