@@ -2,7 +2,7 @@
 Base classes of the JSON documents.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 from typing import Self
 

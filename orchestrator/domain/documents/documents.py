@@ -4,7 +4,7 @@ The JSON documents of reading commands, one class each. Their names are a contra
 Times are UTC. Every text is masked already. A field that is added later is optional.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 from datetime import datetime
 from typing import Any, Literal

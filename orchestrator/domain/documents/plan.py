@@ -2,11 +2,11 @@
 The documents of ``plan``, ``gate`` and ``drift``.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
@@ -40,7 +40,7 @@ class PlanCounts(JsonModel):
     unknown: int = 0
 
     @classmethod
-    def of_actions(cls, actions: Iterable[Action]) -> PlanCounts:
+    def of_actions(cls, actions: Iterable[Action]) -> Self:
         """
         Return the counts of these actions; a no-op in a plan is a move.
         """
@@ -78,7 +78,7 @@ class PlannedStep(PlanChanges, StepPlan):
     A step's plan, with values.
     """
 
-    def with_plan(self, shown: PlanReady) -> PlannedStep:
+    def with_plan(self, shown: PlanReady) -> Self:
         """
         Return the step with its plan.
         """
@@ -87,7 +87,7 @@ class PlannedStep(PlanChanges, StepPlan):
         names = ("actions", "outputs", "drifted", "inputs")
         return self.model_copy(update=fields | {name: getattr(shown, name) for name in names})
 
-    def counted(self) -> PlannedStep:
+    def counted(self) -> Self:
         """
         Return the step with its counts.
         """
@@ -140,7 +140,7 @@ class PlanDocument(JsonDocument):
         command: Literal["apply", "destroy"],
         affected: tuple[AffectedStep, ...] = (),
         orphaned: tuple[str, ...] = (),
-    ) -> PlanDocument:
+    ) -> Self:
         """
         Return the document of these steps; verdict and counts follow from them.
         """
@@ -214,7 +214,7 @@ class GateDocument(JsonDocument):
     drift: tuple[StepDrift, ...] = ()
 
     @classmethod
-    def of_reasons(cls, reasons: Sequence[GateReason], **fields: object) -> GateDocument:
+    def of_reasons(cls, reasons: Sequence[GateReason], **fields: object) -> Self:
         """
         Return the document with these reasons; the verdict follows from them.
         """
@@ -267,7 +267,7 @@ class DriftDocument(JsonDocument):
         blueprint: str,
         environment: str,
         expired: tuple[str, ...],
-    ) -> DriftDocument:
+    ) -> Self:
         """
         Return the document of these steps; the verdict follows from them.
         """

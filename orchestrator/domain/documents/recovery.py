@@ -2,7 +2,7 @@
 The document of ``recover``: facts and remedies. Every text is already masked.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 from datetime import datetime
 from typing import Literal

@@ -2,7 +2,7 @@
 The documents of ``runs``, ``runs show`` and ``history``, with the report of a destroy.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 from datetime import date, datetime
 from typing import Literal

@@ -4,7 +4,7 @@ The events that the core reports. Views turn them into text; ``--json`` prints t
 Every text except a `Word` is masked before it is shown. Field names are part of the JSON contract.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 from datetime import datetime
 from typing import Literal

@@ -4,13 +4,13 @@ Approvals: what was approved of a plan, and whether another plan stays within th
 Paths and values are stored as keyed digests only: an approval may leave the machine.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 import hmac
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import Field
 
@@ -68,7 +68,7 @@ class Approval(JsonDocument):
     steps: tuple[ApprovedStep, ...]
     signature: Word = ""
 
-    def signed(self, key: bytes) -> Approval:
+    def signed(self, key: bytes) -> Self:
         """
         Return the approval with its signature.
         """

@@ -5,12 +5,12 @@ with their sources, checks, and changes outside the engine.
 It contains no secret: a sensitive value is null, one within a structure is replaced by a text.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Literal
+from typing import Literal, Self
 
 from orchestrator.domain.addresses import is_like, meant_by
 from orchestrator.domain.blueprint.blueprint import DriftRule
@@ -131,7 +131,7 @@ class PlanDiagnostic(JsonModel):
     address: Word | None = None
 
     @classmethod
-    def of_diagnostic(cls, item: Diagnostic) -> PlanDiagnostic:
+    def of_diagnostic(cls, item: Diagnostic) -> Self:
         """
         Return a diagnostic with its file relative to the project.
         """

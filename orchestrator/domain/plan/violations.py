@@ -2,7 +2,7 @@
 Violations of the policy by a plan.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Literal

@@ -2,7 +2,7 @@
 What a new entry adds to the entry before it: who writes it, and which fields change.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 from collections.abc import Mapping
 from datetime import datetime

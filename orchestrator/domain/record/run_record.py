@@ -2,12 +2,12 @@
 What a run records beside its targets: run record, claim and lease.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 import io
 from collections.abc import Mapping
 from datetime import datetime
-from typing import TypedDict
+from typing import Self, TypedDict
 
 from pydantic import Field
 
@@ -170,16 +170,16 @@ class Claim(RecordModel):
     taken_at: datetime
     request_token: Word | None = None
     steps: tuple[Word, ...] = ()
-    others: tuple[Claim, ...] = ()
+    others: tuple["Claim", ...] = ()
 
     @property
-    def holders(self) -> tuple[Claim, ...]:
+    def holders(self) -> tuple["Claim", ...]:
         """
         The claims of all holders, each without the others.
         """
         return (self.model_copy(update={"others": ()}), *self.others)
 
-    def may_share(self, other: Claim) -> bool:
+    def may_share(self, other: "Claim") -> bool:
         """
         Return whether the claim's run may work beside the run of the ``other`` claim.
         """
@@ -187,7 +187,7 @@ class Claim(RecordModel):
         same = self.request_token is not None and request == (other.request_token, other.command)
         return same and not {*self.steps} & {*other.steps}
 
-    def without(self, run_id: str) -> Claim | None:
+    def without(self, run_id: str) -> "Claim | None":
         """
         Return the claim after a run has released it, None if no other run holds it. The first
         remaining holder becomes its run, because a store lets the same run replace its claim.
@@ -197,7 +197,7 @@ class Claim(RecordModel):
         )
         return holders[0].model_copy(update={"others": tuple(holders[1:])}) if holders else None
 
-    def _is_first(self, item: Claim) -> bool:
+    def _is_first(self, item: "Claim") -> bool:
         return item.run_id == self.run_id
 
 
@@ -252,7 +252,7 @@ class Lease(RecordModel):
         names = (item.target for item in (*self.completed, *self.in_flight))
         return tuple(dict.fromkeys((*self.more_completed, *names)))
 
-    def of(self, target: str, sequence: int | None = None) -> Lease:
+    def of(self, target: str, sequence: int | None = None) -> Self:
         """
         Return the part of the lease about one target, and, given the ``sequence`` of its marker,
         about one mutation.

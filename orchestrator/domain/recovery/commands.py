@@ -2,7 +2,7 @@
 The sentence about each remedy, and its exact command.
 """
 
-from __future__ import annotations
+# Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
 import re
 import shlex
