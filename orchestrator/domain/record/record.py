@@ -280,7 +280,7 @@ class OperationRecord(RecordModel):
     #: Keyed digest of how the provider state was encrypted, empty where it was not.
     state_encryption: Word = ""
     provider_state: ProviderState | None = None
-    resources: Resources = Resources()
+    resources: Resources = Resources.model_construct()  # built with the record, not before it
     parent: Word | None = None
     retained: Retention | None = None
     retained_as_declared: bool = False  # by the blueprint, not by a person
