@@ -307,13 +307,34 @@ def _parse(path: Path, shown: str) -> HclFile:
 _LABELS = {"variable": 1, "output": 1, "module": 1, "provider": 1, "resource": 2, "data": 2}
 
 
+#: Names of variables that mean something else in a block that calls a module.
+_RESERVED = frozenset(
+    {"_", "count", "depends_on", "for_each", "lifecycle", "locals", "provider", "providers"}
+    | {"source", "version"}
+)
+
+
 def _mislabelled(document: HclFile) -> list[Problem]:
-    return [
-        Problem(f"a {block.type} block has {count} name{'s' * (count > 1)} before its brace", at)
-        for block in document.blocks
-        if (count := _LABELS.get(block.type)) is not None and len(block.labels) != count
-        for at in [block.at]
-    ]
+    """
+    Return the problems with the names of blocks; an engine finds them only at ``init``.
+    """
+    problems = []
+    for block in document.blocks:
+        kind, labels, count = block.type, block.labels, _LABELS.get(block.type)
+        if count is None:
+            continue
+        if len(labels) != count:
+            message = f"a {kind} block has {count} name{'s' * (count > 1)} before its brace"
+        elif kind == "variable" and labels[0] in _RESERVED:
+            message = f'a variable cannot be named "{labels[0]}": blocks that call a module use it'
+        elif wrong := [name for name in labels if not name.replace("-", "_").isidentifier()]:
+            message = (
+                f'"{wrong[0]}" is no name: letters, digits, _ and -, no digit at the beginning'
+            )
+        else:
+            continue
+        problems.append(Problem(message, block.at))
+    return problems
 
 
 def _add(configuration: Configuration, document: HclFile, engine: EngineKind) -> list[Problem]:

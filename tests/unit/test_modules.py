@@ -451,6 +451,13 @@ def test_no_module(tmp_path: Path) -> None:
         (b'variable "x" {\n', "m/main.tf:1:14: Unclosed configuration block; "),
         (b'variable "x" {\n a = 1\n a = 2\n}\n', "m/main.tf:3:2: Attribute redefined; "),
         (b"variable {\n}\n", "m/main.tf:1:1: a variable block has 1 name before its brace"),
+        (
+            b'locals {}\n  variable "count" {}\n',
+            'm/main.tf:2:3: a variable cannot be named "count"',
+        ),
+        (b'variable "providers" {}\n', 'm/main.tf:1:1: a variable cannot be named "providers"'),
+        (b'output "9x" {}\n', 'm/main.tf:1:1: "9x" is no name: '),
+        (b'resource "a" "b c" {}\n', 'm/main.tf:1:1: "b c" is no name: '),
         (b'variable "x" {}\nvariable "x" {}\n', 'm/main.tf:2:1: variable "x" was declared before'),
         (b"locals {}\n\xff\n", "m/main.tf:2:1: not UTF-8 text"),
         (b"locals {}\n\0 }}} \n", "m/main.tf:2:1: holds a NUL character"),
