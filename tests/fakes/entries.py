@@ -12,7 +12,7 @@ from orchestrator.domain.record.record import (
     Source,
     TargetRef,
 )
-from orchestrator.domain.record.run_record import Claim, Lease, ProcessIdentity
+from orchestrator.domain.record.run_record import Claim, Lease, ProcessIdentity, RunRecord, StepRun
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
@@ -46,6 +46,25 @@ def entry(
         "source": Source(blueprint_path="blueprints/web.yaml"),
     }
     return OperationRecord.model_validate(filled | fields)
+
+
+def run_record(run_id: str, *rows: StepRun, **fields: Json) -> RunRecord:
+    """
+    The record of an apply with these rows.
+    """
+    filled: dict[str, Json] = {
+        "run_id": run_id,
+        "project": "acme",
+        "blueprint": "web",
+        "environment": "prod",
+        "command": "apply",
+        "actor": ACTOR,
+        "source": Source(blueprint_path="blueprints/web.yaml"),
+        "started_at": START,
+        "deployment": "sha256:d",
+        "steps": rows,
+    }
+    return RunRecord.model_validate(filled | fields)
 
 
 def facts(run_id: str = "run-2", *, provider_state: ProviderState | None = None) -> EntryChanges:

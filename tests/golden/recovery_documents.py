@@ -4,8 +4,6 @@ A recovery document with every kind of evidence, its actions as the table gives 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from orchestrator.domain.documents.recovery import (
     LateOutcome,
     ManualGap,
@@ -20,6 +18,7 @@ from orchestrator.domain.record.record import Attempt, Fault, OperationRecord, R
 from orchestrator.domain.record.run_record import InFlight, NextCommand
 from orchestrator.domain.record.states import Condition, Liveness, Status, StepStatus, Verdict
 from orchestrator.domain.recovery.advice import advise
+from orchestrator.domain.recovery.command_line import RecordedBlueprint
 from orchestrator.domain.recovery.commands import offers
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.recovery.messages import hint_of
@@ -33,16 +32,7 @@ from tests.golden.streams import CAPACITY, RUN, at
 EARLIER = "20260714-090000-a1b2"
 
 
-@dataclass(frozen=True, slots=True)
-class Web:
-    """
-    The blueprint ``web`` in ``prod``.
-    """
-
-    blueprint: str = "web"
-    path: str = "blueprints/web.yaml"
-    environment: str = "prod"
-    called_in: str = ""
+WEB = RecordedBlueprint("web", "prod")
 
 
 def record(step: str, sequence: int, **fields: Json) -> OperationRecord:
@@ -99,7 +89,7 @@ def uncertain(item: Doubt) -> ObjectInDoubt:
 def step(
     name: str, known: OperationRecord | None, facts: StepFacts, **position: Json
 ) -> RecoveryContext:
-    return RecoveryContext(Web(), name, known, Neighbours(**position), facts)
+    return RecoveryContext(WEB, name, known, Neighbours(**position), facts)
 
 
 LOST = doubt(

@@ -5,7 +5,6 @@ What must hold of advice whatever is recorded and seen.
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from typing import get_args
 
 from hypothesis import given
@@ -15,6 +14,7 @@ from orchestrator.domain.record.objects import Action, Doubt, Readback, Resource
 from orchestrator.domain.record.record import Command, Fault, Phase
 from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
 from orchestrator.domain.recovery.advice import advise
+from orchestrator.domain.recovery.command_line import RecordedBlueprint
 from orchestrator.domain.recovery.commands import offers
 from orchestrator.domain.recovery.context import (
     Neighbours,
@@ -34,16 +34,7 @@ QUIET = (Situation.OK, Situation.RETAINED, Situation.GONE)
 CAREFUL = {Remedy.WAIT, Remedy.RECONCILE, Remedy.DESTROY, Remedy.MANUAL}
 
 
-@dataclass(frozen=True, slots=True)
-class Web:
-    """
-    The blueprint ``web`` in its only environment.
-    """
-
-    blueprint: str = "web"
-    path: str = "elsewhere/web file.yaml"
-    environment: str = "default"
-    called_in: str = ""
+WEB = RecordedBlueprint("web", "default", "elsewhere/web file.yaml")
 
 
 texts = st.sampled_from(["a", 'aws_instance.this["a b"]', "x'y", "module.m.z"])
@@ -126,7 +117,7 @@ def contexts(draw: st.DrawFn) -> RecoveryContext:
         retained_because=draw(seldom),
         compensates=draw(st.booleans()),
     )
-    return RecoveryContext(Web(), "compute", record, draw(positions), facts)
+    return RecoveryContext(WEB, "compute", record, draw(positions), facts)
 
 
 @given(contexts())

@@ -5,7 +5,6 @@ What is offered next keeps what was asked for, and offers nothing that would be 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, ManualSearch, Readback
 from orchestrator.domain.record.record import Fault, HookResult
 from orchestrator.domain.recovery.advice import advise
+from orchestrator.domain.recovery.command_line import RecordedBlueprint
 from orchestrator.domain.recovery.commands import command_of
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.recovery.next_commands import EndedCommand, StepAdvice, after_run
@@ -20,30 +20,20 @@ from orchestrator.domain.text import Json
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
 
-
-@dataclass(frozen=True, slots=True)
-class Web:
-    """
-    The blueprint ``web``, reached from another directory.
-    """
-
-    blueprint: str = "web"
-    path: str = "blueprints/web.yaml"
-    environment: str = "prod"
-    called_in: str = "../infra"
+WEB = RecordedBlueprint("web", "prod", called_in="../infra")
 
 
 def failed(facts: StepFacts | None = None, **changes: Json) -> StepAdvice:
     fault = Fault(code="engine_failed", phase="apply", summary="capacity")
     fields: dict[str, Json] = {"status": "error", "failed_command": "apply", "error": fault}
     record = entry(**(fields | changes))
-    context = RecoveryContext(Web(), "server", record, Neighbours(), facts or StepFacts())
+    context = RecoveryContext(WEB, "server", record, Neighbours(), facts or StepFacts())
     return StepAdvice(context, advise(context))
 
 
 def ended(verb: str = "apply", **changes: Json) -> EndedCommand:
     fields: dict[str, Json] = {
-        "blueprint": Web(),
+        "blueprint": WEB,
         "verb": verb,
         "selection": ("--step", "server"),
         "engine": ("--engine", "tofu"),
@@ -79,7 +69,7 @@ def test_what_exists_can_be_taken_down_although_a_dependent_made_nothing() -> No
     """
     resources = entry().resources.model_copy(update={"inventory": refs("aws_vpc.this vpc-1")})
     below = RecoveryContext(
-        Web(), "network", entry(resources=resources), Neighbours(dependents={"server": "error"})
+        WEB, "network", entry(resources=resources), Neighbours(dependents={"server": "error"})
     )
     offered = after_run(ended(selection=()), [failed()], alive=[StepAdvice(below, advise(below))])
 

@@ -19,7 +19,7 @@ from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.documents.recovery import RecoveryDocument, RecoveryStep
 from orchestrator.domain.record.objects import Doubt, Readback, ReadbackMethod, Resources
-from orchestrator.domain.record.record import Attempt, Fault, Retention, Source, Verification
+from orchestrator.domain.record.record import Attempt, Fault, Retention, Verification
 from orchestrator.domain.record.run_record import (
     InFlight,
     Lease,
@@ -41,7 +41,7 @@ from orchestrator.stores.memory import MemoryStore
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
 from tests.fakes.clock import START
-from tests.fakes.entries import ACTOR, OWNER, claim, entry
+from tests.fakes.entries import OWNER, claim, entry, run_record
 from tests.fakes.journals import refs
 from tests.fakes.read_context import NEEDS, Desk, outline
 
@@ -69,20 +69,7 @@ def ran(desk: Desk, run_id: str, *rows: StepRun, stored: bool = True, **fields: 
     """
     A run with its record in the store, and what it meant to do unless it is not ``stored``.
     """
-    filled: dict[str, Json] = {
-        "run_id": run_id,
-        "project": "acme",
-        "blueprint": "web",
-        "environment": "prod",
-        "command": "apply",
-        "actor": ACTOR,
-        "source": Source(blueprint_path="blueprints/web.yaml"),
-        "started_at": START,
-        "exit_code": 0,
-        "deployment": "sha256:d",
-        "steps": rows,
-    }
-    run = RunRecord.model_validate(filled | fields)
+    run = run_record(run_id, *rows, **{"exit_code": 0, **fields})
     desk.store.put_blob(f"runs/{run_id}/run.json", run.to_json().encode())
     if stored:
         desk.store.put_blob(deployment_blob("sha256:d"), b"{}")

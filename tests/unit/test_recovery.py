@@ -23,6 +23,7 @@ from orchestrator.domain.record.record import (
 )
 from orchestrator.domain.record.states import Condition
 from orchestrator.domain.recovery.advice import CASES, NOT_CALLED_FOR, PRECONDITIONS, Advice, advise
+from orchestrator.domain.recovery.command_line import RecordedBlueprint
 from orchestrator.domain.recovery.commands import command_of, offers
 from orchestrator.domain.recovery.context import (
     Neighbours,
@@ -44,17 +45,7 @@ from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
 
-
-@dataclass(frozen=True, slots=True)
-class Web:
-    """
-    The blueprint ``web`` in ``prod``.
-    """
-
-    blueprint: str = "web"
-    path: str = "blueprints/web.yaml"
-    environment: str = "prod"
-    called_in: str = ""
+WEB = RecordedBlueprint("web", "prod")
 
 
 LOST = Doubt(
@@ -603,7 +594,7 @@ ROWS = (
 
 def context(row: Row) -> RecoveryContext:
     return RecoveryContext(
-        Web(), "compute", row.record, row.position, row.facts, is_orphan=row.is_orphan
+        WEB, "compute", row.record, row.position, row.facts, is_orphan=row.is_orphan
     )
 
 
@@ -674,7 +665,7 @@ def offered(remedy: str, record: OperationRecord | None, **facts: Json) -> tuple
     Sentence and command of an action that must be available.
     """
     filled: dict[str, Json] = {"failed_run": "R1", "earlier_run": "R0", **facts}
-    given = RecoveryContext(Web(), "compute", record, facts=StepFacts(**filled))
+    given = RecoveryContext(WEB, "compute", record, facts=StepFacts(**filled))
     found = next(item for item in offers(given, advise(given)) if item.action == remedy)
     assert found.command is not None
     return found.reason.message, found.command
@@ -810,7 +801,7 @@ def test_an_unverified_run_takes_a_reason_to_roll_back_to() -> None:
     What nobody verified is not offered, and the command that insists is told.
     """
     facts = StepFacts(earlier_run="R0", blockers={Remedy.ROLLBACK: UNVERIFIED})
-    given = RecoveryContext(Web(), "compute", failed(), facts=facts)
+    given = RecoveryContext(WEB, "compute", failed(), facts=facts)
     found = next(item for item in offers(given, advise(given)) if item.action is Remedy.ROLLBACK)
     said = found.reason.message
     assert "`orchestrator rollback web -e prod --step compute --to R0 --at 6" in said
@@ -917,7 +908,7 @@ def test_a_doubt_is_ended_by_what_evidence_allows(
     never.
     """
     record = failed(resources=Resources(in_doubt=doubts))
-    context = RecoveryContext(Web(), "db", record, facts=StepFacts(left_lock=lock))
+    context = RecoveryContext(WEB, "db", record, facts=StepFacts(left_lock=lock))
     advice = advise(context)
     assert advice.recommended is not None
     command = shlex.split(command_of(context, advice, advice.recommended) or "")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from orchestrator.domain.record.record import Attempt, Fault, OperationRecord, Source, Verification
+from orchestrator.domain.record.record import Attempt, Fault, OperationRecord, Verification
 from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.rerun_rules import (
@@ -26,7 +26,7 @@ from orchestrator.domain.recovery.rerun_rules import (
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
 from tests.fakes.clock import START
-from tests.fakes.entries import ACTOR, entry
+from tests.fakes.entries import entry, run_record
 
 BEFORE = "20300102T030400000Z-000001"
 RUN = "20300102T030500000Z-000002"
@@ -46,19 +46,7 @@ def row(step: str, status: str, verdict: str | None = None, **fields: Json) -> S
 
 
 def run(*rows: StepRun, **fields: Json) -> RunRecord:
-    filled: dict[str, Json] = {
-        "run_id": RUN,
-        "project": "acme",
-        "blueprint": "web",
-        "environment": "prod",
-        "command": "apply",
-        "actor": ACTOR,
-        "source": Source(blueprint_path="blueprints/web.yaml"),
-        "started_at": START,
-        "deployment": "sha256:d",
-        "steps": rows,
-    }
-    return RunRecord.model_validate(filled | fields)
+    return run_record(fields.pop("run_id", RUN), *rows, **fields)
 
 
 def record(
