@@ -1,10 +1,10 @@
 """
-What a destroy does beside its engine calls: hooks that run before it, the objects that modules of
-hooks made, and owned steps.
+What a destroy does besides engine calls: before_destroy hooks, objects of hook modules, and owned
+steps.
 
-What is owned goes with its parent: once that is confirmed gone, the provider state of the owned
-step is saved and emptied, and it is recorded as destroyed with it. Its own engine run would fail:
-its objects cannot be reached any more.
+Owned steps go with their parent: once that is confirmed gone, the provider state of the owned step
+is saved and emptied, and it is recorded as destroyed. Its own engine run would fail, because its
+objects cannot be reached any more.
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ def _why_skip(status: Status | None) -> str | None:
 
 def check_hooks_settled(runner: StepRunner, names: Sequence[str]) -> None:
     """
-    Raise Busy if a root of an action is interrupted and its step with it: they are settled
-    together.
+    Raise Busy if a hook's module and its step are both interrupted: they are settled together.
     """
     unsettled = [
         name
@@ -115,8 +114,8 @@ def before_destroy_failures(
     request: DestroyRequest, runner: StepRunner, steps: Iterable[str]
 ) -> dict[str, OrchestratorError]:
     """
-    Return the errors of ``before_destroy`` hooks that are known before the first of them runs, by
-    step.
+    Return, by step, the errors of ``before_destroy`` hooks that are known before the first of them
+    runs.
     """
     failures: dict[str, OrchestratorError] = {}
     for name in steps:
@@ -131,7 +130,7 @@ def before_destroy_failures(
 
 def note_before_destroy(request: DestroyRequest, runner: StepRunner, steps: Iterable[str]) -> None:
     """
-    Say, before anything is approved, what will be done before which step is destroyed.
+    Report, before approval, which hooks will run before which step is destroyed.
     """
     for name in steps:
         action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
@@ -175,8 +174,8 @@ def run_before_destroy(request: DestroyRequest, runner: StepRunner, name: str) -
 
 def _due_hook(request: DestroyRequest, runner: StepRunner, name: str) -> HookRun | None:
     """
-    Return the hook that a destroy of the step begins with; raises Refused if it is not known what
-    was done before.
+    Return the hook to run before a destroy of the step. Raises Refused if the result of its last
+    run is unknown.
     """
     action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
     if action is None or record is None or not _is_due(request, record):
@@ -188,7 +187,7 @@ def _due_hook(request: DestroyRequest, runner: StepRunner, name: str) -> HookRun
 
 def check_before_destroy_known(deployment: Deployment, record: OperationRecord, name: str) -> None:
     """
-    Raise Refused if the last run of the hook was cut short.
+    Raise Refused if the last run of the hook was interrupted.
     """
     options = ("--step", name, "--repeat-before-destroy", "WHY")
     again = command_line(deployment, "destroy", *options)
@@ -205,10 +204,9 @@ SAVED = "saved.tfstate"
 
 class OwnedStep:
     """
-    One step of a destroy that goes with its parent, which is confirmed gone.
+    An owned step in a destroy whose parent is confirmed gone.
 
-    ``is_approved`` says that the person approved the parent's destroy, and this with it, in this
-    run.
+    ``is_approved``: the user approved the parent's destroy, and this with it, in this run.
     """
 
     def __init__(self, runner: StepRunner, name: str, *, is_approved: bool) -> None:
@@ -222,8 +220,8 @@ class OwnedStep:
 
     def run(self) -> StepResult:
         """
-        Empty the provider state of the step. An error before the marker is written leaves the
-        record as it was and is raised.
+        Empty the provider state of the step. An error before the marker is raised and leaves the
+        record as it was.
         """
         services, record = self.services, self.prepared.record
         assert record is not None, "a target without a record goes with nobody"
@@ -255,7 +253,7 @@ class OwnedStep:
 
     def _approve(self, state: PulledState) -> None:
         """
-        Show what is forgotten; ask, unless the parent was asked for in this run.
+        Show what is forgotten; ask, unless the parent was approved in this run.
         """
         services = self.services
         forgotten = (PlannedAction(address=o.address, action="forget") for o in state.objects)
@@ -286,7 +284,7 @@ class OwnedStep:
 
     def _empty(self, state: PulledState, file: Path, spec: CallSpec) -> MutationEvidence:
         """
-        Push the empty provider state, and read back what is there. One that holds nothing is left.
+        Push the empty provider state and read it back. A state without objects is left as it is.
         """
         services = self.services
         if not state.objects:

@@ -1,5 +1,5 @@
 """
-Engine messages on their way to the person and to the heartbeat.
+Passes engine messages on to the user and to the heartbeat.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 def relay(session: Session, step: str, marker: OperationRecord) -> Callable[[Message], None]:
     """
-    Return an observer for the mutating call of a marker: shows each message, and tells the
-    heartbeat what is under way and what is done.
+    Return an observer for the mutating call of a marker: it shows each message and updates the
+    heartbeat's objects.
     """
     services, target = session.services, str(marker.target.target)
 
@@ -104,7 +104,7 @@ def relay(session: Session, step: str, marker: OperationRecord) -> Callable[[Mes
 
 class RedactingSink:
     """
-    A sink that masks every event with what is known to be secret by then.
+    A sink that masks every event with the secrets known so far.
     """
 
     def __init__(self, sink: Sink, masker: Masker) -> None:

@@ -1,5 +1,5 @@
 """
-Steps side by side: each starts when its own needs are done, never in waves.
+Runs steps concurrently: each starts as soon as its own upstreams are done, not in waves.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from orchestrator.ports.system import StopToken
 
 class OnFailure(StrEnum):
     """
-    After a step failed: start nothing more, or go on where nothing upstream failed.
+    What to do after a step failed: start nothing more, or continue where nothing upstream failed.
     """
 
     STOP = "stop"
@@ -25,8 +25,8 @@ class OnFailure(StrEnum):
 
 class Outcome(Struct, frozen=True):
     """
-    How one step ended, as the scheduler sees it. ``ready``: what needs it may start. ``halt``:
-    start nothing more, whatever the policy.
+    How a step ended, for the scheduler. ``ready``: its dependents may start. ``halt``: start
+    nothing more, whatever the policy.
     """
 
     ready: bool
@@ -54,12 +54,12 @@ def run_steps(
     missing: Collection[str] = (),
 ) -> list[Unstarted]:
     """
-    Run ``work`` for every step of the graph; returns the steps that never ran, in order.
+    Run ``work`` for every step of the graph and return the steps that never ran, in order.
 
     ``done`` are steps of the graph that are ready already, ``missing`` those that are not and do
     not run: both are neither run nor returned.
 
-    Work in flight is always awaited. After the first request to stop nothing more is started.
+    Work in progress is always awaited. After the first stop request nothing more is started.
     ``work`` must not raise. Called in the main thread, which stays free for signal handlers.
     """
     ready = set(done)

@@ -33,10 +33,10 @@ from orchestrator.ports.workdir import WorkDirs
 
 class Limits(Struct, frozen=True):
     """
-    Times in seconds: a mutation's deadline where its step sets none, how long an engine that
-    ignores the stop is waited for (None: for ever, both), how long a dead engine's last request may
-    still be under way, how long an outcome waits for an operation store that is away, how often and
-    how long a heartbeat counts.
+    Times in seconds: the deadline of a mutation if its step sets none, the grace for an engine that
+    ignores the stop (both None: unlimited), how long a dead engine's last request may be under way,
+    how long an outcome waits for an unavailable operation store, the interval and validity of a
+    heartbeat.
     """
 
     timeout: float | None = None
@@ -49,14 +49,13 @@ class Limits(Struct, frozen=True):
 
 class Services(Struct, frozen=True):
     """
-    The ports, and the few facts about this invocation that every run records.
+    The ports, and the facts about this invocation that every run records.
 
-    ``is_shared`` tells that the operation store is one for several machines: then they see what a
-    run left here. ``work`` is where the targets' working directories are. ``key`` is the project's
-    secret for keyed digests. ``gone_back`` says which records are older than this machine has seen
-    them, ``note_reconciled`` takes down which of them are up to date again. ``environ`` is what
-    engines are given; ``stored_blobs`` the digests, by name, of blobs that this process knows to be
-    in the store.
+    ``is_shared``: several machines use the operation store and see the evidence in it. ``work``
+    contains the targets' working directories. ``key`` is the project's key for keyed digests.
+    ``gone_back`` names records older than this machine has seen, ``note_reconciled`` remembers
+    which of them are up to date again. ``environ`` is the environment of engines; ``stored_blobs``
+    are the digests, by name, of blobs known to be in the store.
     """
 
     store: OperationStore
@@ -88,19 +87,16 @@ class Services(Struct, frozen=True):
     @property
     def workspace(self) -> str:
         """
-        The workspace that the environment selects; the settings have to allow another one.
+        The workspace selected by the environment; settings must allow one other than the default.
         """
         return self.environ.get("TF_WORKSPACE") or "default"
 
     def stamp(self) -> EntryStamp:
-        """
-        Return a stamp for an entry written now.
-        """
         return EntryStamp(at=self.clock.now(), entry_id=self.ids.entry_id(), actor=self.actor)
 
     def pause(self, seconds: float) -> None:
         """
-        Wait so long, or until somebody asks us to stop.
+        Wait for some seconds, or until a stop is requested.
         """
         end = self.clock.monotonic() + seconds
         while not self.stop.stopping and (remaining := end - self.clock.monotonic()) > 0:
@@ -108,7 +104,7 @@ class Services(Struct, frozen=True):
 
     def note(self, message: str, *, hint: str = "", level: str = "info", step: str = "") -> None:
         """
-        Tell the person something they should know.
+        Tell the user something they should know.
         """
         self.sink.emit(
             Note.model_validate(

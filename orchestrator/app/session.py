@@ -1,5 +1,5 @@
 """
-A run from its first to its last moment: run record, claim, lease and heartbeat.
+A run from start to end: run record, claim, lease and heartbeat.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ class Session:
 
     def rerun_inputs(self, name: str = "steps/rerun-inputs.yml") -> str:
         """
-        Return the file with the blueprint's inputs as a later run can be given them, relative to
-        the run's directory. It is written once, under the first ``name``, whatever the number of
-        steps and attempts.
+        Return the file with the blueprint's inputs for a later run, relative to the run's
+        directory. It is written once, under the first ``name``, whatever the number of steps and
+        attempts.
         """
         with self._lock:
             if not self._inputs_file:
@@ -95,7 +95,7 @@ class Session:
 
     def store_rerun_inputs(self) -> None:
         """
-        Make the same file durable in the store, once.
+        Store the same file durably in the operation store, once.
         """
         with self._lock:
             if self._inputs_file and not self._inputs_are_stored:
@@ -105,7 +105,7 @@ class Session:
 
     def count_destroys(self, more: int) -> int:
         """
-        Add to what this run destroys; what it was before.
+        Add to the number of objects this run destroys and return the previous number.
         """
         with self._lock:
             self._destroys += more
@@ -113,8 +113,7 @@ class Session:
 
     def result(self, step: str) -> StepRun:
         """
-        Return the row of a step of this run. A step that has none yet, or the module of a hook,
-        gets one.
+        Return the row of a step of this run. A step without one, or the module of a hook, gets one.
         """
         with self._lock:
             row = next((item for item in self.run.steps if item.step == step), None)
@@ -131,7 +130,7 @@ class Session:
 
     def report_all(self, rows: Mapping[str, StepRun]) -> None:
         """
-        Replace the rows of some steps and write ``run.json`` once, if that changes anything.
+        Replace the rows of some steps and write ``run.json`` once, if anything changed.
         """
         with self._lock:
             steps = tuple(rows.get(row.step, row) for row in self.run.steps)
@@ -145,7 +144,7 @@ class Session:
 
     def set_deployment(self, deployment: str) -> None:
         """
-        Note the digest of what this run means to do.
+        Set the digest of the run's deployment.
         """
         with self._lock:
             self.run = self.run.model_copy(update={"deployment": deployment})
@@ -154,8 +153,7 @@ class Session:
         self, records: Mapping[str, OperationRecord], orphaned: Sequence[str]
     ) -> None:
         """
-        Note what a destroy leaves: the objects of its steps that are not gone, and the targets that
-        no blueprint names any more.
+        Set what a destroy leaves: the objects of its steps that are not gone, and the orphans.
         """
         with self._lock:
             steps = tuple(
@@ -176,8 +174,8 @@ class Session:
 
     def publish(self) -> None:
         """
-        Make the run record durable in the store as it is now: should this machine be lost, the run
-        can be repeated from another. Raises StoreUnavailable if it cannot be written.
+        Store the current run record durably: if this machine is lost, the run can be repeated from
+        another. Raises StoreUnavailable if it cannot be written.
         """
         with self._lock:
             run = redacted(self.run, self.services.masker)
@@ -186,8 +184,8 @@ class Session:
 
     def share(self, step: str) -> None:
         """
-        Let other machines see what a step left here, and the run record as it is now. What is not
-        stored now is lost only with this machine: it stops nothing.
+        Store a step's evidence and the current run record for other machines. A failure stops
+        nothing: the files are still on this machine.
         """
         if not self.services.is_shared:
             return
@@ -206,14 +204,14 @@ class Session:
 
     def fail(self, code: int) -> None:
         """
-        Count an exit code towards the run's own.
+        Count an exit code towards that of the run.
         """
         with self._lock:
             self.codes.append(code)
 
     def object_started(self, item: InFlight) -> None:
         """
-        An object is under way: the next heartbeat tells.
+        Report an object as in flight with the next heartbeat.
         """
         with self._lock:
             self._in_flight.append(item)
@@ -221,7 +219,7 @@ class Session:
 
     def object_completed(self, target: str, address: str, action: Action, id_: str | None) -> None:
         """
-        An object is done: the heartbeats tell until the outcome is recorded.
+        Report an object as completed with the heartbeats, until the outcome is recorded.
         """
         with self._lock:
             for item in self._landed(target, address, action):
@@ -235,8 +233,8 @@ class Session:
 
     def _landed(self, target: str, address: str, action: Action) -> list[InFlight]:
         """
-        Remove an object from those under way and return it. A deposed and a new object have one
-        address: the first of them is removed.
+        Remove an object from those in flight and return it. A deposed and a new object share an
+        address: the first one is removed.
         """
         key = (target, address, action)
         items = [it for it in self._in_flight if (it.target, it.address, it.action) == key][:1]
@@ -246,7 +244,7 @@ class Session:
 
     def forget_objects(self, target: str) -> None:
         """
-        The outcome is recorded: the heartbeats need not tell of the target's objects any more.
+        Stop reporting the target's objects with heartbeats, as the outcome is recorded.
         """
         with self._lock:
             self._in_flight = [item for item in self._in_flight if item.target != target]
@@ -254,10 +252,10 @@ class Session:
 
     def take_claim(self, *, wait: bool = False, takeover: str | None = None) -> None:
         """
-        Take the claim of the blueprint and environment. A claim is replaced where its owner is
-        proven gone; with ``takeover``, a reason, also where its owner cannot be proven dead from
-        here and its heartbeat is old. A claim that can be shared is shared. For any other one
-        ``wait`` waits; without it the error is Busy.
+        Take the claim of the blueprint and environment. A claim is replaced if its owner is proven
+        gone; with ``takeover``, a reason, also if its owner cannot be proven dead from here and its
+        heartbeat is old. A claim that can be shared is shared. For any other ``wait`` waits;
+        without it raises Busy.
         """
         services = self.services
         current: Claim | None = None
@@ -283,15 +281,15 @@ class Session:
 
     def hand_back_claim(self) -> None:
         """
-        Give the claim back to the run that it was taken from: it turned out to be alive, and
-        nothing was recorded since.
+        Return the claim to the run that it was taken from, which is alive; nothing was recorded
+        since.
         """
         if self.replaced is not None:
             self.services.store.take_claim(self.replaced, replaces=self._claim)
 
     def check_claim(self) -> None:
         """
-        Raise Fenced if another run has taken the claim over: nothing more may be mutated here.
+        Raise Fenced if another run has taken over the claim: nothing more may be mutated here.
         """
         claim = self._claim
         current = self.services.store.claim(claim.blueprint, claim.environment)
@@ -305,7 +303,7 @@ class Session:
 
     def runs_beside(self) -> frozenset[str]:
         """
-        Return the other runs that hold the claim, too.
+        Return the other runs that share the claim.
         """
         claim = self.services.store.claim(self._claim.blueprint, self._claim.environment)
         return frozenset(item.run_id for item in (claim.holders if claim else ())) - {self.run_id}
@@ -323,8 +321,8 @@ class Session:
     @contextmanager
     def alive(self) -> Iterator[None]:
         """
-        Keep the lease fresh while the body runs; then give lease and claim back. After a bug in
-        the body they stay: an engine may be at work.
+        Renew the lease while the body runs; then release lease and claim. After a bug in the body
+        they are kept: an engine may still be running.
         """
         try:
             self.services.store.put_lease(self._lease())
@@ -363,7 +361,7 @@ class Session:
 
     def _leave_claim(self) -> None:
         """
-        Give the claim back, or leave it to those that hold it, too.
+        Release the claim, or leave it to the runs that share it.
         """
         store, claim = self.services.store, self._claim
         while (current := store.claim(claim.blueprint, claim.environment)) is not None:
@@ -376,8 +374,8 @@ class Session:
 
     def _heartbeat_loop(self) -> None:
         """
-        Beat when something began or ended (at most once a second), at once at the first signal,
-        and every ``heartbeat`` seconds anyhow.
+        Send heartbeats: when something began or ended (at most once a second), immediately at the
+        first signal, and every ``heartbeat`` seconds.
         """
         clock, limits = self.services.clock, self.services.limits
         last, signal_noted, changed = clock.monotonic(), False, False
@@ -427,7 +425,7 @@ class Session:
 
     def finish(self, exit_code: int, error: Fault | None) -> None:
         """
-        Write the run record for the last time, and a copy into the store.
+        Write the run record for the last time, and a copy to the store.
         """
         with self._lock:
             ended = {"ended_at": self.services.clock.now(), "exit_code": exit_code, "error": error}
@@ -453,7 +451,7 @@ def open_session(
     lineage: Lineage | None = None,
 ) -> Session:
     """
-    Return a session with its run record written; it holds nothing yet.
+    Return a session with its run record written; it holds no claim yet.
     """
     now = services.clock.now()
     info = services.engine.info
@@ -485,7 +483,7 @@ def _pending_row(deployment: Deployment, step: str) -> StepRun:
 
 def claim_message(services: Services, claim: Claim) -> tuple[str, str]:
     """
-    Message and hint of a claim that somebody else holds.
+    Return message and hint for a claim that somebody else holds.
     """
     lease = services.store.lease(claim.run_id)
     heartbeat = f"last heartbeat {lease.age:.0f} s ago" if lease else "no heartbeat"

@@ -1,3 +1,3 @@
 """
-One use case a file: what each command of the tool does.
+The use cases of the commands: one module each, or one for commands of a kind.
 """

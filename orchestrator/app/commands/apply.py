@@ -1,5 +1,5 @@
 """
-``apply``: bring every selected step to what its module says, upstreams first.
+``apply``: apply the modules of the selected steps, upstreams first.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from orchestrator.ports.workdir import Snapshot
 
 def store_deployment(runner: StepRunner) -> None:
     """
-    Store the deployment of the run, without secrets, and set its digest in the run's record.
+    Store the run's deployment, without secrets, and set its digest in the run record.
     """
     services = runner.services
     text = stored_form(runner.deployment, services.key).to_json().encode()
@@ -64,8 +64,8 @@ def store_snapshots(
     runner: StepRunner, steps: Sequence[str], source: SourceOf
 ) -> dict[str, OrchestratorError]:
     """
-    Store the snapshot that each step is to be applied from, and the run's record with their
-    digests. Returns the steps whose module could not be packed, with the error.
+    Store the snapshot of each step, and the run record with their digests. Returns the errors of
+    modules that could not be packed, by step.
     """
     failures: dict[str, OrchestratorError] = {}
     rows: dict[str, StepRun] = {}
@@ -99,8 +99,8 @@ def _snapshot(steps: PreparedSteps, name: str, source: SourceOf) -> Snapshot:
 
 def carried_over(runner: StepRunner, name: str) -> StepRunChanges:
     """
-    Return the digests in the run's row of a step that the run skips as ok, so that a rerun of this
-    run covers that step, too. Empty if the step was applied from another deployment.
+    Return the digests for the row of a step that the run skips as ok, so that a rerun of this run
+    includes it. Empty if the step was applied from another deployment.
     """
     record, services = runner.steps.records.get(name), runner.services
     if record is None or record.deployment != runner.session.run.deployment:
@@ -119,7 +119,7 @@ SkipRule = Callable[[str, OperationRecord | None], Skip | Blocker | None]
 
 def apply(services: Services, deployment: Deployment, request: ApplyRequest) -> int:
     """
-    Apply the selected steps from their modules as they are. Returns the exit code.
+    Apply the selected steps from their current modules and return the exit code.
     """
     rule = skip_finished if request.unfinished else skip_none
     return run(services, deployment, request, partial(work, source=current_module, rule=rule))
@@ -127,13 +127,13 @@ def apply(services: Services, deployment: Deployment, request: ApplyRequest) -> 
 
 def skip_none(_step: str, _record: OperationRecord | None) -> None:
     """
-    No step is left alone.
+    Skip no step.
     """
 
 
 def skip_finished(_step: str, record: OperationRecord | None) -> Skip | None:
     """
-    Skip a step that is ok already, unless it was compensated since, or that was tried.
+    Skip a step that is ok, unless it was compensated since, or that was tried.
     """
     if record is None or record.status not in READY or record.compensation is not None:
         return None
@@ -142,8 +142,7 @@ def skip_finished(_step: str, record: OperationRecord | None) -> Skip | None:
 
 def work(runner: StepRunner, selected: Sequence[str], *, source: SourceOf, rule: SkipRule) -> None:
     """
-    Apply the steps of a run that ``rule`` does not leave alone, upstreams first, each laid out from
-    ``source``.
+    Apply the steps that ``rule`` does not skip, upstreams first, each laid out from ``source``.
     """
     graph, steps = runner.deployment.graph, runner.steps
     runner.read_records()
@@ -195,8 +194,8 @@ def work(runner: StepRunner, selected: Sequence[str], *, source: SourceOf, rule:
 
 def _select_steps(runner: StepRunner, selected: Sequence[str], rule: SkipRule) -> list[str]:
     """
-    Return the steps to work on; the others are reported. Raises Refused if one is forbidden, with
-    all of them.
+    Return the steps to apply; the others are reported. Raises Refused, with all reasons, if one is
+    forbidden.
     """
     todo: list[str] = []
     forbidden: list[Blocker] = []
@@ -215,7 +214,8 @@ def _select_steps(runner: StepRunner, selected: Sequence[str], rule: SkipRule) -
 
 def _check_all_settings(runner: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:
     """
-    Return the steps with a check that cannot be carried out, as far as that is known by now.
+    Return the errors of invalid check settings by step, as far as their references are known by
+    now.
     """
     failures: dict[str, OrchestratorError] = {}
     for name in steps:
@@ -231,7 +231,7 @@ def _check_all_settings(runner: StepRunner, steps: Sequence[str]) -> dict[str, O
 
 def _check_all_certain(runner: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:
     """
-    Return the steps of which a doubt or an unsaved provider state must be settled first.
+    Return the errors of steps with a doubt or an unsaved provider state that must be settled first.
     """
     failures: dict[str, OrchestratorError] = {}
     for step in steps:
@@ -246,8 +246,7 @@ def _apply_step(
     runner: StepRunner, source: SourceOf, unchanged: Mapping[str, EnginePlan], name: str
 ) -> Outcome:
     """
-    Apply one step, again as its ``retry`` allows. ``unchanged`` holds the plans that are known to
-    be empty.
+    Apply one step, with retries. ``unchanged`` are plans that are known to be empty.
     """
     if name not in runner.steps.prepared:
         runner.steps.prepare(name, source)

@@ -1,5 +1,5 @@
 """
-``backend move``: the provider state of a step goes to where the blueprint says now.
+``backend move``: move the provider state of a step to the blueprint's backend.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from orchestrator.ports.engine import Push
 
 def move_state(services: Services, deployment: Deployment, request: MoveRequest) -> int:
     """
-    Move the provider state of the one step selected. The exit code.
+    Move the provider state of the selected step and return the exit code.
     """
     return run(services, deployment, request, _work)
 
@@ -98,7 +98,7 @@ def _move(runner: StepRunner, name: str) -> Outcome:
 def _applied(runner: StepRunner, record: OperationRecord) -> StoredDeployment:
     """
     Return the deployment that the target was applied from. Raises Refused if the operation store
-    does not have it.
+    lacks it.
     """
     own = runner.steps.records.get(step_of(record.target.step))
     digest = record.deployment or (own.deployment if own else None)
@@ -120,7 +120,8 @@ def _as_applied(
     runner: StepRunner, applied: StoredDeployment, step: Step, record: OperationRecord
 ) -> Step:
     """
-    Return the step with the backend that it was applied with, and the inputs that this refers to.
+    Return the step with the backend that it was applied with, and the inputs that the backend
+    refers to.
     """
     root = _root(applied, step.name)
     assert root is not None, "it was applied from this"
@@ -142,7 +143,7 @@ def _root(applied: StoredDeployment, name: str) -> Step | None:
 
 def _stored_as_moved(runner: StepRunner, applied: StoredDeployment, step: Step) -> str:
     """
-    Store the deployment that was applied, with the backend as it is now, and return its digest.
+    Store the applied deployment with the current backend and return its digest.
     """
     services = runner.services
     value = step.backend.config.resolve(static_lookup(runner.deployment, step)).value
@@ -164,7 +165,7 @@ def _stored_as_moved(runner: StepRunner, applied: StoredDeployment, step: Step) 
 
 def _literal(value: Json) -> Json:
     """
-    Return a value as a template that refers to nothing.
+    Return a value as a template without references.
     """
     match value:
         case str():
@@ -183,7 +184,7 @@ def _place(prepared: PreparedStep) -> tuple[str, str]:
 
 def _what_a_plan_says(runner: StepRunner, name: str) -> str:
     """
-    Whether a plan on the moved state is empty, with the module and the inputs that were applied.
+    Describe whether a plan on the moved state, with the recorded module and inputs, is empty.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
     try:
@@ -213,12 +214,12 @@ def move_to(
     deployment: str,
 ) -> StepResult:
     """
-    Write ``state``, which is that of ``old``, where ``new`` keeps its own. The record is bound to
-    the new place, and to the ``deployment`` that has it, once that holds the same; until then,
-    whatever happens, it stays with the old one.
+    Write ``state``, which is that of ``old``, to the backend of ``new``. Once the new place holds
+    it, the record is bound to that place and to ``deployment``, which names it; until then it stays
+    bound to the old place, whatever happens.
 
     Raises Refused if the new place holds another state, or belongs to another target. A local file
-    at the old place is kept as evidence; what is in another backend is left there.
+    at the old place is kept as evidence; a remote one is left there.
     """
     services, record, name = runner.services, old.record, new.step.name
     assert record is not None, "only what is recorded moves"

@@ -1,8 +1,8 @@
 """
-``compensate``: undo what the selected steps have done, in the way that each of them declares.
+``compensate``: undo the work of the selected steps by their declared hooks.
 
-Never part of anything else: no destroy, rollback or failed apply starts it. What is compensated
-stays so until the next apply.
+No other command starts it: no destroy, rollback or failed apply. A compensated step stays so until
+its next apply.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from orchestrator.errors import OrchestratorError, Refused
 
 def compensate(services: Services, deployment: Deployment, request: CompensateRequest) -> int:
     """
-    Compensate the selected steps. Returns the exit code.
+    Compensate the selected steps and return the exit code.
     """
     return run(services, deployment, request, partial(_work, request))
 
@@ -64,7 +64,7 @@ def _hook_failures(
     request: CompensateRequest, runner: StepRunner, todo: Sequence[str]
 ) -> dict[str, OrchestratorError]:
     """
-    Return the errors of compensations that are known before the first of them runs, by step.
+    Return, by step, the errors of compensations that are known before the first of them runs.
     """
     due = [name for name in todo if _why_not(request, runner, name) is None]
     failures: dict[str, OrchestratorError] = {}
@@ -78,8 +78,8 @@ def _hook_failures(
 
 def _hook_run(request: CompensateRequest, runner: StepRunner, name: str) -> HookRun:
     """
-    Return the compensation of a step; raises InDoubt or Refused if it is not known what was done
-    before.
+    Return the compensation of a step. Raises InDoubt or Refused if the result of its last run is
+    unknown.
     """
     action, record = runner.deployment.steps[name].compensate, runner.steps.records[name]
     assert action is not None, "only what declares a compensation is compensated"
@@ -94,7 +94,7 @@ def _hook_run(request: CompensateRequest, runner: StepRunner, name: str) -> Hook
 
 def _why_not(request: CompensateRequest, runner: StepRunner, name: str) -> str | None:
     """
-    Why a step is left alone; None if it is not.
+    Return why a step is skipped, None if it is not.
     """
     record = runner.steps.records.get(name)
     if runner.deployment.steps[name].compensate is None:

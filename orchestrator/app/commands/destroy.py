@@ -1,5 +1,5 @@
 """
-``destroy``: take the selected steps down, dependents first, until they are confirmed gone.
+``destroy``: destroy the selected steps, dependents first, until their absence is confirmed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def check_unavailable(
 ) -> None:
     """
     Raise Refused if a secret of ``names`` is used by a provider configuration of one of the steps,
-    or by its ``before_destroy`` where that is to be done. Raises Invalid if no step was given it.
+    or by its ``before_destroy``, if that will run. Raises Invalid if no step has it as an input.
     """
     if not names:
         return
@@ -109,7 +109,7 @@ def _suggestion(name: str, used: Iterable[str]) -> str:
 
 def _secrets(steps: PreparedSteps, step: str) -> Mapping[ValuePath, str]:
     """
-    Return the names of the secrets among the inputs that the step was applied with, by their path.
+    Return the names of the secrets in a step's recorded inputs, by path.
     """
     text = steps.values.recorded_text(steps.records.get(step))
     return (
@@ -147,7 +147,7 @@ def _named(template: Template) -> set[str]:
 
 def destroy(services: Services, deployment: Deployment, request: DestroyRequest) -> int:
     """
-    Destroy the selected steps. Returns the exit code.
+    Destroy the selected steps and return the exit code.
     """
     if deployment.protected and request.options.confirm != deployment.environment:
         steps = select_steps(deployment, request.options, request.verb)
@@ -222,7 +222,7 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
 
 def _check_not_retained(runner: StepRunner, request: DestroyRequest) -> None:
     """
-    Raise Refused if a step that is retained was asked for by its name.
+    Raise Refused if a retained step was selected by name.
     """
     deployment, records = runner.deployment, runner.steps.records
     kept = [
@@ -246,7 +246,7 @@ def _check_not_retained(runner: StepRunner, request: DestroyRequest) -> None:
 
 def _by_engine(plan: Teardown) -> list[str]:
     """
-    Return the steps that the engine destroys: the others go with their parent.
+    Return the steps that the engine destroys; the others go with their parent.
     """
     return [step for step in plan.todo if step not in plan.removed_with]
 
@@ -255,8 +255,8 @@ def _prepare(
     runner: StepRunner, plan: Teardown, steps: Sequence[str]
 ) -> dict[str, OrchestratorError]:
     """
-    Prepare the steps and return the errors by step. A step that goes with its parent needs its
-    provider state only, unless its own run was interrupted.
+    Prepare the steps and return the errors by step. A step that goes with its parent needs only its
+    provider state, unless its own run was interrupted.
     """
     light = [step for step in plan.removed_with if runner.steps.status(step) is not Status.RUNNING]
     heavy = [step for step in steps if step not in light]
@@ -269,8 +269,8 @@ def _recorded_inputs(
     runner: StepRunner, steps: Sequence[str]
 ) -> tuple[dict[str, StepInputs], dict[str, OrchestratorError]]:
     """
-    Return the inputs that each step was applied with, and the errors of steps whose inputs cannot
-    be resolved any more. All are known before the first step is destroyed.
+    Return the recorded inputs of each step, and the errors of steps whose inputs cannot be resolved
+    any more. All errors are known before the first step is destroyed.
     """
     inputs: dict[str, StepInputs] = {}
     refusals: dict[str, OrchestratorError] = {}
@@ -284,8 +284,8 @@ def _recorded_inputs(
 
 def _state_refusals(runner: StepRunner, names: Sequence[str]) -> dict[str, OrchestratorError]:
     """
-    Return the steps whose provider state is not what a destroy may go on from, found before the
-    first of several is destroyed. One that cannot be looked at may still be planned.
+    Return the refusals of steps whose provider state a destroy must not use, before the first of
+    several is destroyed. A state that cannot be read does not count: the plan may still succeed.
     """
     steps, services = runner.steps, runner.services
 
@@ -306,7 +306,7 @@ def _state_refusals(runner: StepRunner, names: Sequence[str]) -> dict[str, Orche
 
 def _note_owned_steps(runner: StepRunner, plan: Teardown) -> None:
     """
-    Note, before anything is destroyed, which steps go with their parent.
+    Report, before anything is destroyed, which steps go with their parent.
     """
     for step, parent in plan.removed_with.items():
         waiting = () if runner.steps.status(parent) in NOTHING_THERE else (parent,)
@@ -320,8 +320,8 @@ def _note_owned_steps(runner: StepRunner, plan: Teardown) -> None:
 
 def _not_retainable(runner: StepRunner, skipped: Collection[str]) -> dict[str, OrchestratorError]:
     """
-    Return the steps that are declared to be retained and are not ok: they are neither destroyed nor
-    retained.
+    Return errors for steps that are declared as retained and are not ok: they are neither destroyed
+    nor retained.
     """
     failures: dict[str, OrchestratorError] = {}
     for name in skipped:
@@ -337,8 +337,8 @@ def _not_retainable(runner: StepRunner, skipped: Collection[str]) -> dict[str, O
 
 def _note_retained(runner: StepRunner, skipped: Mapping[str, str]) -> None:
     """
-    Say, before anything is destroyed, what stays for something that is retained, and which reviews
-    are overdue.
+    Report, before anything is destroyed, what stays because something retained needs it, and which
+    reviews are overdue.
     """
     for step, why in skipped.items():
         if retention(runner.deployment.steps[step].retain, runner.steps.records.get(step)) is None:
@@ -357,7 +357,7 @@ def _confirm_absent(runner: StepRunner, name: str) -> OrchestratorError | None:
     Only then can the whole blueprint be called destroyed. A step that cannot be checked stays
     pending.
 
-    Returns the error where its state holds something, or where no entry can be written.
+    Returns an error if its state holds objects, or if no entry can be written.
     """
     if runner.services.stop.stopping:
         runner.end_skipped(name, "never applied")
@@ -415,7 +415,7 @@ def _report_skipped(
 
 def _settled_away(runner: StepRunner, step: str) -> bool:
     """
-    Return whether settling found that an interrupted destroy had reached its end.
+    Return whether settling found that an interrupted destroy had completed.
     """
     status = runner.steps.status(step)
     if status not in NOTHING_THERE:

@@ -1,8 +1,8 @@
 """
-``drift``: what changed outside the engine since it was applied.
+``drift``: what changed outside the engine since the last apply.
 
-Decided from the plan itself: an exit code says "changes" where there are none. Reads only, and
-takes no lock.
+Decided by the plan's content: the engine's exit code reports changes where there are none. Changes
+nothing, and takes no lock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def drift(
     services: Services, deployment: Deployment, request: PlanRequest
 ) -> tuple[DriftDocument, int]:
     """
-    Return the document and the exit code: what failed beats drift beats none.
+    Return the document and the exit code: a failure outweighs drift, drift outweighs none.
     """
     selected = select_steps(deployment, request.options, request.verb)
     with steps_to_read(
@@ -88,7 +88,7 @@ class _Looker:
 
     def _why_skipped(self, name: str) -> str | None:
         """
-        Why a step is not looked at, None if it is.
+        Return why a step is skipped, None if it is not.
         """
         status = self.steps.status(name)
         if status in (None, *NOTHING_THERE):
@@ -126,7 +126,7 @@ class _Looker:
 
     def _refreshed(self, name: str) -> CheckedPlan:
         """
-        Return the refresh of a step, made together with the others or alone, checked against its
+        Return the refresh of a step, planned together with the others or alone, checked against its
         record.
         """
         composed = self.composed.get(name)

@@ -1,7 +1,7 @@
 """
-``exec``: a command of the engine in a target's directory, with its inputs and environment.
+``exec``: an engine command in a target's directory, with its inputs and environment.
 
-What can only read leaves no trace; what may change provider state is surgery, under the marker.
+A read-only command leaves no trace; one that may change provider state is surgery, with a marker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from orchestrator.ports.engine import CallResult, Exec
 
 def execute(services: Services, deployment: Deployment, request: ExecRequest) -> int:
     """
-    Run an engine command that may change provider state, in a run.
+    Run an engine command that may change provider state, in a run, and return the exit code.
     """
     return run(services, deployment, request, partial(_work, request.words))
 
@@ -52,8 +52,8 @@ def look(
     say_error: Callable[[str], None],
 ) -> int:
     """
-    Run a command that only reads; its lines are said as they come, masked. The exit code: 0, 2
-    where a plan was asked to tell changes by it, 20 for a locked state, else 10.
+    Run a read-only command, pass its masked output on line by line, and return the exit code: 0, 2
+    if a plan with -detailed-exitcode has changes, 20 for a locked state, else 10.
     """
 
     def observe(message: Message) -> None:
@@ -82,8 +82,7 @@ def look(
 
 def _state(services: Services, prepared: PreparedStep, evidence: Path) -> PulledState | None:
     """
-    Return the provider state; what is sensitive in it is masked in what comes. A state that cannot
-    be read does not come, either.
+    Return the provider state, None if it cannot be read; its secrets are masked from here on.
     """
     with suppress(EngineFailed, Busy):
         state = pull(services, prepared.work_dir, evidence, "pull")
@@ -149,8 +148,8 @@ def _check(
     command: EngineCommand, runner: StepRunner, prepared: PreparedStep, state: PulledState
 ) -> None:
     """
-    Raise Refused if what it prints could not be masked, and for a push of what we have shown
-    ourselves: its secrets are not in it.
+    Raise Refused if the output could not be masked, or if a masked state that we printed is pushed:
+    it has lost its secrets.
     """
     if command.prints_values:
         check_maskable(runner.steps, prepared, state)
@@ -174,9 +173,9 @@ def _emit_line(runner: StepRunner, name: str, message: Message) -> None:
 
 def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledState) -> None:
     """
-    Mask what the target was applied with and its provider state may hold from here on.
+    Mask the secrets in what the target was applied with and in its provider state from here on.
 
-    Raises Refused if a secret of the last apply is neither at hand nor found by its digest.
+    Raises Refused if a secret of the last apply is neither available nor found by its digest.
     """
     if not state.objects and not state.outputs:
         return
@@ -204,8 +203,8 @@ def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledSt
 
 def _since_complete(history: list[OperationRecord]) -> Iterator[OperationRecord]:
     """
-    Yield the entries, newest first, that the values in the provider state may come from: back to
-    the last one by which all of it was applied.
+    Yield the entries, newest first, that values in the provider state may come from: back to the
+    last complete apply.
     """
     for entry in history:
         yield entry
@@ -215,8 +214,8 @@ def _since_complete(history: list[OperationRecord]) -> Iterator[OperationRecord]
 
 def _not_at_hand(steps: PreparedSteps, prepared: PreparedStep, text: str) -> Mapping[str, str]:
     """
-    Return the names of the secrets, by digest, that a document of recorded inputs holds and whose
-    value is another one or unknown now. Secrets that have the same value are masked from here on.
+    Return the names of the secrets, by digest, in a document of recorded inputs that have changed
+    or are unknown now. Unchanged ones are masked from here on.
     """
     recorded = read_recorded_inputs(text, partial(steps.values.secret_at_hand, prepared.step))
     return recorded.other_secrets(recorded.values, steps.services.key)

@@ -1,6 +1,6 @@
 """
-``gate``: whether a change may be merged. One verdict over what is recorded, what is planned and
-what the policy says of it; nothing is changed, and no lock is taken.
+``gate``: may a change be merged? One verdict over records, plan and policy; changes nothing and
+takes no lock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _REFUSABLE: tuple[str, ...] = get_args(Refusable)
 
 def parse_allowed(texts: Collection[str], steps: Collection[str]) -> Allowed:
     """
-    Return the pairs in ``STEP=CONDITION``; raises ValueError if a pair is malformed.
+    Return the pairs of ``STEP=CONDITION``. Raises ValueError if one is malformed.
     """
     pairs = [(step, condition) for step, _, condition in (text.partition("=") for text in texts)]
     for step, condition in pairs:
@@ -41,7 +41,7 @@ def parse_allowed(texts: Collection[str], steps: Collection[str]) -> Allowed:
 
 def invalid_gate(exc: Invalid, *, project: str, blueprint: str, environment: str) -> GateDocument:
     """
-    Return the verdict on a blueprint that cannot even be loaded.
+    Return the verdict on a blueprint that cannot be loaded.
     """
     reasons = [
         GateReason(
@@ -63,7 +63,7 @@ def status_to_judge(
     services: Services, read: Callable[[], StatusDocument], *, wait: bool
 ) -> StatusDocument:
     """
-    Return the status of the blueprint; with ``wait``, after the runs at work on it have ended.
+    Return the status of the blueprint; with ``wait``, after its current runs have ended.
     """
     status = read()
     live = [step.run_id for step in status.steps if step.condition is Condition.LIVE]
@@ -85,8 +85,8 @@ def gate(
     drift_on: date | None,
 ) -> GateDocument:
     """
-    The verdict. ``planned`` is the plan, or the error where there is none. Drift counts where
-    ``drift_on`` is given: the day that decides which drift rules still hold.
+    Return the verdict. ``planned`` is the plan, or the error if there is none. Drift counts if
+    ``drift_on`` is given: the day by which drift rules expire.
     """
     plan = planned if isinstance(planned, PlanDocument) else None
     drift = _drift(plan, deployment.drift_rules, drift_on) if plan and drift_on else ()
@@ -117,8 +117,8 @@ def _of_state(
     place: BlueprintAddress, status: StatusDocument, allowed: Allowed
 ) -> Iterator[GateReason]:
     """
-    Yield the reasons in the records of the steps. A step that failed only warns: the change may be
-    its repair.
+    Yield the reasons from the records of the steps. A failed step only warns: the change may repair
+    it.
     """
     for step in status.steps:
         for code, message in _conditions(step):

@@ -37,7 +37,7 @@ from orchestrator.ports.store import OperationStore
 
 def history_of(reader: ReadContext, target: Target) -> HistoryDocument:
     """
-    Return all entries of a target; raises Invalid if it has none.
+    Return all entries of a target. Raises Invalid if it has none.
     """
     entries = reader.store.history(target)
     if not entries:
@@ -64,8 +64,8 @@ def newest_runs(
     readers: Sequence[ReadContext], blueprint: str | None, environment: str | None, limit: int
 ) -> RunsDocument:
     """
-    Return the newest runs, of this machine and of all stores that can be read; at most ``limit``.
-    Raises StoreUnavailable if none of them can be.
+    Return the newest runs, at most ``limit``, of this machine and all readable stores. Raises
+    StoreUnavailable if none can be read.
     """
     lines: list[RunLine] = []
     unread: list[UnreadStore] = []
@@ -103,7 +103,7 @@ def newest_runs(
 
 def run_details(readers: Sequence[ReadContext], run_id: str) -> RunDocument:
     """
-    Return a run with its evidence, from this machine or any store; raises Invalid if no run has
+    Return a run with its evidence, from this machine or any store. Raises Invalid if no run has
     that id.
     """
     reader = _reader_of(readers, run_id)
@@ -125,7 +125,7 @@ def run_details(readers: Sequence[ReadContext], run_id: str) -> RunDocument:
 
 def _with_begun(run: RunRecord, lease: Lease | None) -> RunRecord:
     """
-    Return the run with the steps that its heartbeat reports as begun: a run record has only steps
+    Return the run with steps that its heartbeat reports as begun: a run record lists only steps
     that ended.
     """
     begun = lease.targets if lease else ()
@@ -164,8 +164,8 @@ def _attempts(reader: ReadContext, run_id: str, step: str) -> list[AttemptEviden
 
 def step_logs(readers: Sequence[ReadContext], run_id: str, step: str) -> dict[str, str]:
     """
-    Return the masked logs of a step in a run, by attempt and call, in the order of the calls: of
-    this machine, else of a store. Raises Invalid if there are none.
+    Return the masked logs of a step in a run, by attempt and call, in the order of the calls, from
+    this machine, else from a store. Raises Invalid if there are none.
     """
     reader = _reader_of(readers, run_id)
     here = reader.files.masked(run_id, step)
@@ -184,9 +184,8 @@ def step_logs(readers: Sequence[ReadContext], run_id: str, step: str) -> dict[st
 
 def _reader_of(readers: Sequence[ReadContext], run_id: str) -> ReadContext:
     """
-    Return the reader whose store has a run; the first one where it is of this machine only, or
-    nowhere. Raises StoreUnavailable if it is not of this machine, no store that answers has it, and
-    one does not.
+    Return the reader whose store has a run; the first one if only this machine has it, or nobody.
+    Raises StoreUnavailable if the run is not found and a store could not be read.
     """
     try:
         store = store_of_run((reader.store for reader in readers), run_id)
@@ -199,7 +198,7 @@ def _reader_of(readers: Sequence[ReadContext], run_id: str) -> ReadContext:
 
 def _begun(files: Mapping[str, bytes], log: str) -> tuple[int, float]:
     """
-    Return the attempt of a call, and when its process began; those that say nothing come last.
+    Return the attempt of a call and when its process began; calls without a time come last.
     """
     identity = files.get(log.removesuffix(".log") + ".identity.json", b"")
     try:
@@ -225,8 +224,8 @@ def graph_document(
     summary: BlueprintSummary, touched: Mapping[str, tuple[str, ...]] | None = None
 ) -> GraphDocument:
     """
-    Return the steps in the order of an apply; a step's wave is one more than that of what it needs.
-    Only those that a change ``touched``, with the reasons, where that is asked.
+    Return the steps in the order of an apply; a step's wave is one more than the highest of its
+    upstreams. With ``touched``, only steps that a change affects, with the reasons.
     """
     graph = summary.graph if touched is None else summary.graph.subset(touched)
     waves: dict[str, int] = {}

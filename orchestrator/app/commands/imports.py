@@ -1,9 +1,9 @@
 """
-``adopt``: take provider state that somebody else made under a record of ours.
+``adopt`` and ``import``: start recording existing provider state and objects.
 
-Nothing is mutated. A step is `ok` only where a plan with its current module and inputs is empty, so
-that the record says of the objects what is true of them; where a person accepts what an apply would
-change it is `error` until that apply.
+Nothing is mutated by `adopt`. A step becomes `ok` only if a plan with its current module and inputs
+is empty, so that the record is true. If the user accepts the changes of an apply, it is `error`
+until that apply.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from orchestrator.errors import Refused
 
 def adopt(services: Services, deployment: Deployment, request: AdoptRequest) -> int:
     """
-    Adopt the selected steps that have no record. Returns the exit code.
+    Adopt the selected steps without a record and return the exit code.
     """
     return run(services, deployment, request, partial(_work, request))
 
@@ -83,8 +83,8 @@ def _adopt_step(runner: StepRunner, accepted: str | None, name: str) -> Outcome:
 
 def import_one(services: Services, deployment: Deployment, request: ImportRequest) -> int:
     """
-    Import the one object of the request into the one step selected, with the module and inputs of
-    today: it may be new in them. The exit code.
+    Import one object into the selected step, with the current module and inputs, in which it may be
+    new, and return the exit code.
     """
     return run(services, deployment, request, partial(_import, request))
 

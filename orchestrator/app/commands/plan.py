@@ -1,5 +1,5 @@
 """
-Planning the steps of a deployment: what an apply or destroy would change. Reads only.
+``plan``: plan the changes of an apply or destroy. Changes nothing.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ from orchestrator.errors import InDoubt, OrchestratorError, Refused, worst
 
 class PlanResult(Struct, frozen=True):
     """
-    The plan, the exit code (a failed step beats changes beats nothing to do), and the approval that
-    can be given to it: none where a step failed.
+    The plan, the exit code (a failed step outweighs changes, changes outweigh nothing to do), and
+    the approval for it, None if a step failed.
     """
 
     document: PlanDocument
@@ -77,8 +77,8 @@ class PlanResult(Struct, frozen=True):
 
 class Planner:
     """
-    Plans steps whose records have been read. ``evidence`` gives where the calls of a step leave
-    their files, ``source`` what an apply works from.
+    Plans steps whose records have been read. ``evidence`` returns the directory for the files of a
+    step's calls, ``source`` the module for an apply.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Planner:
 
     def _compose(self, names: Sequence[str], source: SourceOf) -> None:
         """
-        Plan the steps together, as far as that is possible and wanted.
+        Plan the steps together, if possible and wanted.
         """
         if not self.request.separate:
             place = self._evidence("composed-plan")
@@ -196,14 +196,14 @@ class Planner:
 
     def _orphaned(self) -> tuple[str, ...]:
         """
-        Return the targets that are alive, no longer in the blueprint and so not in the plan.
+        Return the orphans that are alive, which the plan does not cover.
         """
         records = [record for record in self.steps.records.values() if record is not None]
         return tuple(str(r.target.target) for r in alive_orphans(self.deployment, records))
 
     def _approved_step(self, row: PlannedStep) -> ApprovedStep:
         """
-        Return the part of a step's plan that an approval keeps.
+        Return a step's part of an approval.
         """
         assert row.status != "failed", "what failed is not approved"
         approved = self._approved.get(row.step, ApprovedStep(step=row.step, status=row.status))
@@ -211,7 +211,7 @@ class Planner:
 
     def _violations(self, rows: Sequence[PlannedStep]) -> Iterator[Violation]:
         """
-        Return the violations of the blueprint's policy by the plan.
+        Return the plan's violations of the blueprint's policy.
         """
         contents = [(row.step, self._contents.get(row.step)) for row in rows]
         steps = [(step, content.objects, content.regions) for step, content in contents if content]
@@ -219,14 +219,14 @@ class Planner:
 
     def _work(self, name: str) -> Outcome:
         """
-        Plan one step. Always ready: one that cannot be planned only defers those that need it.
+        Plan one step. Always ready: a step that cannot be planned only defers its dependents.
         """
         self._guarded(name, partial(self._planned, self.steps.roots[name]))
         return Outcome(ready=True)
 
     def _guarded(self, name: str, plan: Callable[[], None]) -> None:
         """
-        Make the row of a root: what ``plan`` adds, or why it failed.
+        Add the row of a step: what ``plan`` adds, or why it failed.
         """
         try:
             plan()
@@ -253,7 +253,8 @@ class Planner:
 
     def _check_hook_known(self, name: str) -> None:
         """
-        Raise Refused if a destroy is, for its `before_destroy` may have run before.
+        Raise Refused if the destroy would be refused because its `before_destroy` may have run
+        before.
         """
         record = self.steps.records.get(name)
         if self.request.verb == "destroy" and record is not None and self._first(name):
@@ -261,7 +262,7 @@ class Planner:
 
     def _check_destroy(self, name: str) -> None:
         """
-        Raise Refused if a destroy is, for what is protected or was adopted.
+        Raise Refused if the destroy would be refused because of protected or adopted objects.
         """
         record, plan = self.steps.records[name], self.request.options.plan
         assert record is not None, "what has no record is not planned to be destroyed"
@@ -271,7 +272,7 @@ class Planner:
 
     def _settled_by_records(self, name: str) -> bool:
         """
-        Add the row of a step that a destroy need not plan, and return whether the step is one.
+        Add the row of a step that a destroy does not plan, and return whether it is one.
         """
         assert self.teardown is not None, "a destroy has its order"
         status = self.steps.status(name)
@@ -288,7 +289,8 @@ class Planner:
 
     def _add_gone(self, name: str) -> None:
         """
-        Add the row of a step that is not there by its record, as far as its provider state agrees.
+        Add the row of a step that does not exist by its record, unless its provider state
+        disagrees.
         """
         status = self.steps.status(name)
         states = look_at_gone_steps(self.steps, [name])
@@ -302,7 +304,7 @@ class Planner:
 
     def _waits_for_outputs(self, step: Step) -> bool:
         """
-        Add the row of a step that has to wait for outputs, and return whether the step is one.
+        Add the row of a step that has to wait for outputs, and return whether it is one.
         """
         name = step.name
         if name in self.composed:
@@ -324,7 +326,7 @@ class Planner:
 
     def _first(self, name: str) -> str | None:
         """
-        What a destroy would do before it takes the step down, as the step declares it.
+        Return the declared hook that a destroy would run before the step.
         """
         step, record = self.steps.roots[name], self.steps.records[name]
         if step.before_destroy is None or record is None or completed_before_destroy(record):
@@ -333,7 +335,7 @@ class Planner:
 
     def _plan_hook(self, step: Step) -> None:
         """
-        Plan the module that is applied before the step is destroyed: a root and a row of its own.
+        Plan the module of the hook that runs before the step is destroyed, in a row of its own.
         """
         if not isinstance(step.before_destroy, ModuleHook):
             return
@@ -359,8 +361,8 @@ class Planner:
         check: Callable[[CheckedPlan], None] = lambda _: None,
     ) -> None:
         """
-        Plan a prepared root, in the direction of the request unless another is given; ``check``
-        raises where its plan is refused.
+        Plan a prepared step or hook, in the direction of the request unless another is given;
+        ``check`` raises if its plan is refused.
         """
         verb = verb or self.request.verb
         composed = self.composed.get(name)
@@ -438,7 +440,7 @@ class Planner:
         self, prepared: PreparedStep, inputs: StepInputs, verb: Direction
     ) -> CheckedPlan:
         """
-        Return the plan of a step on its own.
+        Return a plan of the step alone.
         """
         name = prepared.step.name
         return plan_step(
@@ -482,7 +484,7 @@ def plan(
     source: SourceOf = current_module,
 ) -> PlanResult:
     """
-    Plan the selected steps, from their modules as ``source`` has them.
+    Plan the selected steps, from the modules of ``source``.
     """
     selected = select_steps(deployment, request.options, request.verb)
     affected = request.affected
@@ -503,8 +505,8 @@ def with_file(
     document: PlanDocument, deployment: Deployment, file: str, inputs: Sequence[str] = ()
 ) -> PlanDocument:
     """
-    Return the document with the file that it was saved to, and the command that carries it out;
-    ``inputs`` are the options that gave the plan its values.
+    Return the document with the file that it was saved to, and the command that executes it;
+    ``inputs`` are the options that set the plan's inputs.
     """
     command = command_line(deployment, document.command, "--plan", file, *inputs)
     offered = NextCommand(command=command, why="changes what was approved, and nothing else")

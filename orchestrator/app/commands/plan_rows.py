@@ -1,6 +1,6 @@
 """
-The rows of a plan, one a root: planned, unchanged, deferred or failed, and for which steps others
-have to wait.
+The rows of a plan, one per step or hook: planned, unchanged, deferred or failed, and which steps
+must wait for others.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from orchestrator.errors import EngineFailed, OrchestratorError, Refused
 
 class PlanRows:
     """
-    The rows of a plan so far. Rows may be added from several threads; a step's upstreams come
-    first.
+    The rows of a plan so far. Rows may be added from several threads, upstreams first.
     """
 
     def __init__(self, steps: PreparedSteps) -> None:
@@ -43,7 +42,7 @@ class PlanRows:
         before_destroy: str | None = None,
     ) -> None:
         """
-        Add the row of a root; ``plan`` is what was planned of it.
+        Add the row of a planned step.
         """
         row = self._row(name, status, reason=reason, method=method, before_destroy=before_destroy)
         self._put(row.with_plan(plan) if plan else row)
@@ -57,7 +56,7 @@ class PlanRows:
         plan: PlanReady | None = None,
     ) -> None:
         """
-        Add the row of a root that cannot be planned before others are applied.
+        Add the row of a step that cannot be planned before others are applied.
         """
         now = self._services.clock.now()
         self._services.sink.emit(
@@ -76,9 +75,8 @@ class PlanRows:
         plan: PlanReady | None = None,
     ) -> None:
         """
-        Add the row of a root that could not be planned, or whose plan would be refused. It is
-        deferred where it failed to read data sources and an ``unapplied`` upstream may still make
-        what they read.
+        Add the row of a step that could not be planned, or whose plan would be refused. It is
+        deferred if it failed to read data sources that an ``unapplied`` upstream may still create.
         """
         if unapplied and _is_unread(exc):
             message = self._services.masker.mask(exc.message)
@@ -128,7 +126,7 @@ class PlanRows:
 
     def unknown_upstreams(self, step: Step) -> tuple[str, ...]:
         """
-        Return the steps whose outputs this one refers to and that are not there to be read.
+        Return the steps whose outputs the step refers to and cannot be read.
         """
         referred = self._steps.values.referred_steps(step)
         return tuple(
@@ -153,8 +151,8 @@ class PlanRows:
 
     def moving_needs(self, name: str) -> tuple[str, ...]:
         """
-        Return the steps that a composed one needs without a reference and that would change: what
-        it reads of them by data sources was read as it is.
+        Return the changing upstreams of a composed step that it does not refer to: its data sources
+        were read before their change.
         """
         referred = self._steps.values.referred_steps(self._steps.roots[name])
         needs = self._deployment.graph.needs(name) - referred
@@ -162,8 +160,8 @@ class PlanRows:
 
     def _moves(self, step: str) -> bool:
         """
-        Return whether an apply may change what others read of the step, as far as this plan can
-        tell: not where its provider state is only written anew.
+        Return whether an apply may change what others read of the step, as far as this plan knows:
+        not if only its provider state is rewritten.
         """
         row = self.rows.get(step)
         if row is None or row.status == "unchanged":
@@ -173,7 +171,7 @@ class PlanRows:
 
 def _is_unread(exc: OrchestratorError) -> bool:
     """
-    Return whether a plan failed because data sources could not be read, and for nothing else.
+    Return whether a plan failed only because data sources could not be read.
     """
     if not isinstance(exc, EngineFailed) or exc.phase != "plan":
         return False

@@ -1,9 +1,9 @@
 """
-``reconcile``: settle what is uncertain from evidence, the provider asked for what a create may have
-left (`app.readback`). By itself it changes records only.
+``reconcile``: settle doubts from evidence, including provider queries for what a create may have
+left (`app.readback`). By default it changes records only.
 
 A target becomes ``ok`` only by a clean answer or an empty plan, with passing checks; ``destroyed``
-or ``absent`` only where provider state is empty and nothing is in doubt; else it stays ``error``.
+or ``absent`` only if provider state is empty and nothing is in doubt; else it stays ``error``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ from orchestrator.errors import (
 
 def reconcile(services: Services, deployment: Deployment, request: ReconcileRequest) -> int:
     """
-    Reconcile the selected steps; 11 where something stays in doubt, 12 where a check fails.
+    Reconcile the selected steps and return the exit code: 11 if something stays in doubt, 12 if a
+    check fails.
     """
     return run(services, deployment, request, partial(_work, request))
 
@@ -90,8 +91,8 @@ def _reconcile_hooks(
     request: ReconcileRequest, runner: StepRunner, selected: Sequence[str]
 ) -> None:
     """
-    Settle the modules of the hooks of these steps too, once the steps are; not where a state
-    operation was asked for, which is about the steps alone.
+    Settle the modules of the steps' hooks after the steps; not if a state operation was requested,
+    which is about the steps alone.
     """
     plain = ReconcileRequest(options=request.options, verify_destroyed=request.verify_destroyed)
     if request != plain:
@@ -135,7 +136,8 @@ def _check_requested(
 
 def _graph(runner: StepRunner, selected: Sequence[str]) -> Graph | None:
     """
-    The modules of hooks need nothing; steps are ordered as the blueprint says.
+    Return the graph for modules of hooks, which need nothing; None for steps, which the blueprint
+    orders.
     """
     hooks = any(hook_of(name) for name in selected)
     return Graph(dict.fromkeys(selected, ())) if hooks else None
@@ -176,8 +178,7 @@ def _locked(
     runner: StepRunner, name: str, exc: StateLocked, record: OperationRecord | None
 ) -> OrchestratorError:
     """
-    Return the error, with the way out, once the record tells of the lock; what went wrong with
-    that.
+    Record the lock and return its error with a hint, or the error of recording it.
     """
     services = runner.services
     assert record is not None, "only recorded steps are reconciled"
@@ -201,7 +202,8 @@ def _evidence(
     record: OperationRecord,
 ) -> OperationRecord:
     """
-    Return the entry that provider state, a plan with the recorded inputs and the checks add up to.
+    Return the entry that follows from provider state, a plan with the recorded inputs and the
+    checks.
     """
     services, evidence = runner.services, runner.steps.evidence(name)
     runner.check_saved(name)
@@ -280,8 +282,8 @@ def _findings(
     forgotten: Sequence[str], runner: StepRunner, prepared: PreparedStep, record: OperationRecord
 ) -> tuple[AbsenceFinding, ...]:
     """
-    Return the findings about objects that an earlier destroy removed and did not confirm; the
-    provider is asked once.
+    Query the provider once about objects that an earlier destroy removed and that are not confirmed
+    gone, and return the findings.
     """
     if not awaiting_confirmation(record, forgotten=forgotten):
         return ()

@@ -1,5 +1,5 @@
 """
-``recover``: the facts about every step, and what may be done about it. It changes nothing.
+``recover``: the facts about every step, and the remedies. Changes nothing.
 """
 
 from __future__ import annotations
@@ -48,9 +48,8 @@ def recover(
     settle: float,
 ) -> RecoveryDocument:
     """
-    Gather the facts about a blueprint in an environment and the remedies that may be taken; with
-    ``steps`` only those are listed. ``settle`` is the time in seconds for which a dead engine's
-    request may be under way.
+    Return the facts about a blueprint in an environment and the available remedies; with ``steps``
+    only of those. ``settle`` is for how many seconds a dead engine's request may be under way.
     """
     inspection = Inspection(reader, summary, now=now, settle=settle)
     listed = listed_targets(summary, inspection.records, steps)
@@ -209,14 +208,14 @@ def _last_run(inspection: Inspection, step: str) -> LastRun | None:
 
 def _last_verified(runs: Sequence[RunRecord]) -> RunRecord | None:
     """
-    Return the newest run in which every step it had ended ok and verified.
+    Return the newest run in which every step ended ok and verified.
     """
     return next((run for run in runs if _ended_ok(run) and not _unverified(run)), None)
 
 
 def _gap(summary: BlueprintSummary, runs: Sequence[RunRecord]) -> ManualGap:
     """
-    Why there is no verified run.
+    Return why there is no verified run.
     """
     where = f"{summary.blueprint}/{summary.environment}"
     newest = next((run for run in runs if _ended_ok(run)), None)

@@ -1,8 +1,9 @@
 """
-``retry``, ``redeploy``, ``rollback`` and promotion: new runs that come from an earlier one.
+``retry``, ``redeploy``, ``rollback`` and promotion: new runs that repeat or follow an earlier one.
 
-They differ in where snapshots, inputs and steps come from, and in what must hold before: the checks
-of `domain.recovery.rerun_rules`, made again under the claim. The work itself is that of ``apply``.
+They differ in where snapshots, inputs and steps come from, and in their preconditions: the checks
+of `domain.recovery.rerun_rules`, made again while holding the claim. The work itself is that of
+``apply``.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def retry(
     services: Services, deployment: Deployment, request: RetryRequest, *, earlier: PriorRun
 ) -> int:
     """
-    Apply what a failed run left undone, from its snapshots and inputs. Returns the exit code.
+    Apply what a failed run left undone, from its snapshots and inputs, and return the exit code.
     """
     stored = _snapshots(services)
     request = _with_failed_targets(services, request, earlier.record)
@@ -65,8 +66,8 @@ def _with_failed_targets(
     services: Services, request: RetryRequest, failed: RunRecord
 ) -> RetryRequest:
     """
-    Return the request with the targets that the failed run was restricted to. Replacements that the
-    failed run was asked for are named in a warning and not repeated: they may be done already.
+    Return the request with the -target addresses of the failed run. Its -replace addresses are
+    named in a warning and not repeated: the replacements may be done.
     """
     targets, replaced = failed.arguments.get("targets"), failed.arguments.get("replace")
     if replaced:
@@ -85,7 +86,7 @@ def rollback(
     services: Services, deployment: Deployment, request: RollbackRequest, *, earlier: PriorRun
 ) -> int:
     """
-    Return the steps as a run left them that ended ok and verified. Returns the exit code.
+    Apply the steps as in a run in which they ended ok and verified, and return the exit code.
     """
     if not request.options.reason:
         raise Refused("reason_missing", "rollback needs a reason", hint="add --reason WHY")
@@ -99,7 +100,7 @@ def rollback(
 
 def redeploy(services: Services, deployment: Deployment, request: RedeployRequest) -> int:
     """
-    Return a new attempt from blueprint, modules and inputs as they are now. Returns the exit code.
+    Apply the current blueprint, modules and inputs as a new attempt, and return the exit code.
     """
     run_id = run_to_redeploy(
         services.files,
@@ -118,8 +119,7 @@ def promote(
     services: Services, deployment: Deployment, request: ApplyRequest, *, earlier: PriorRun
 ) -> int:
     """
-    Return the very modules of a run in another environment, with this environment's inputs. Returns
-    the exit code.
+    Apply the modules of another run with this environment's inputs, and return the exit code.
     """
 
     def rule(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
@@ -140,7 +140,7 @@ def _repeat(
     rule: SkipRule,
 ) -> int:
     """
-    Return an apply of what the earlier run meant, of its steps unless others are named.
+    Apply the deployment of the earlier run, by default all of its steps.
     """
     steps = request.options.steps or tuple(row.step for row in earlier.record.steps)
     request = replace(
@@ -160,7 +160,7 @@ def _repeat(
 
 def _note_untouched(runner: StepRunner, earlier: RunRecord) -> None:
     """
-    Name what is there and was not part of the earlier run: it stays as it is.
+    Report what exists and was not part of the earlier run: it stays unchanged.
     """
     rows = {row.step for row in earlier.steps}
     alive = [
@@ -181,7 +181,7 @@ def _lineage(services: Services, request: RunRequest, kind: str, run_id: str) ->
 
 def module_of_run(earlier: PriorRun) -> SourceOf:
     """
-    Return the snapshots and lock files of a run, from the store: never the module as it is now.
+    Return a source of the run's snapshots and lock files from the store, never of current modules.
     """
     rows: Mapping[str, StepRun] = {row.step: row for row in earlier.record.steps}
 
@@ -209,8 +209,8 @@ def _snapshots(services: Services) -> frozenset[str]:
 
 def _check_secrets(request: RerunRequest, runner: StepRunner, earlier: PriorRun) -> None:
     """
-    Raise Refused if a secret is not what it was in the earlier run and nobody accepted that; raises
-    Invalid if what is accepted has not changed.
+    Raise Refused if a secret has changed since the earlier run and that was not accepted; raises
+    Invalid if an accepted one has not changed.
     """
     key, run_id = runner.services.key, earlier.record.run_id
     changed = changed_secrets(earlier.deployment, runner.deployment, key)

@@ -1,7 +1,5 @@
 """
-``retain`` and ``release``: what is kept on purpose, by whom and until when, and the end of that.
-
-Only records change.
+``retain`` and ``release``: start and end the retention of steps. Only records change.
 """
 
 from __future__ import annotations
@@ -27,19 +25,19 @@ from orchestrator.errors import Invalid, Problem, Reason, Refused
 
 def retain(services: Services, deployment: Deployment, request: RetainRequest) -> int:
     """
-    Keep the selected steps: no destroy touches them until they are released. Retained again, a step
-    has a new reason, owner and date of review.
+    Retain the selected steps: no destroy touches them until they are released. A retained step gets
+    the new reason, owner and date of review.
 
-    Raises Refused if one of them is neither ok nor retained; then none is.
+    Raises Refused if one of them is neither ok nor retained; then none is changed.
     """
     return run(services, deployment, request, partial(_retain, request))
 
 
 def release(services: Services, deployment: Deployment, request: ReleaseRequest) -> int:
     """
-    Stop retaining the selected steps: they are ok again, and the next destroy takes them down.
+    Stop retaining the selected steps: they are ok again, and the next destroy includes them.
 
-    Raises Refused if one of them is not retained; then none is.
+    Raises Refused if one of them is not retained; then none is changed.
     """
     return run(services, deployment, request, _release)
 
@@ -57,9 +55,9 @@ def retain_declared(runner: StepRunner, steps: Collection[str]) -> None:
 
 def follow_declared(runner: StepRunner, steps: Iterable[str]) -> None:
     """
-    Compare what is recorded as retained with what the blueprint declares now. A retention from the
-    blueprint is updated, one from the command line only where the blueprint has a later review; any
-    other difference is noted. Only `release` ends a retention.
+    Compare recorded retentions with the blueprint. A retention from the blueprint is updated, one
+    from the command line only if the blueprint has a later review; any other difference is noted.
+    Only `release` ends a retention.
     """
     for name in steps:
         record = runner.steps.records.get(name)
@@ -99,7 +97,7 @@ def _retention_text(item: Retention) -> str:
 
 def note_overdue_reviews(runner: StepRunner, steps: Collection[str]) -> None:
     """
-    Warn of the steps that are kept although the day of their review has passed.
+    Warn about retained steps whose review date has passed.
     """
     today = runner.services.clock.now().date()
     for name in steps:
@@ -145,7 +143,7 @@ def _retain(request: RetainRequest, runner: StepRunner, selected: Sequence[str])
 
 def _unordered(selected: Sequence[str]) -> Graph:
     """
-    Only records change: no step waits for another.
+    Return a graph without dependencies: only records change.
     """
     return Graph(dict.fromkeys(selected, ()))
 
@@ -192,7 +190,7 @@ def _release(runner: StepRunner, selected: Sequence[str]) -> None:
 
 def _note_declared(runner: StepRunner, name: str) -> None:
     """
-    Say where the blueprint would retain a released step again.
+    Note that the blueprint would retain a released step again.
     """
     step = runner.deployment.steps[name]
     if step.retain is not None:

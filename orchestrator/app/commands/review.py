@@ -1,7 +1,7 @@
 """
-What a run would change, before anything is changed: held against the policy of the blueprint, shown
-to whoever sits at the terminal and asked for once. Each step is then held against what was shown;
-what is not covered is asked for again.
+The review of a run: the plan of all steps is checked against the policy, shown at the terminal and
+approved once, before anything changes. Each step is then compared with what was shown; what goes
+beyond it is asked for again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from orchestrator.ports.system import Sink
 
 class Review(Struct, frozen=True):
     """
-    Whether the run goes on, and the plan that was made of its steps together.
+    Whether the run goes on, and the composed plan of its steps.
     """
 
     goes_on: bool = True
@@ -42,11 +42,12 @@ def review(
     source: SourceOf = current_module,
 ) -> Review:
     """
-    Plan the steps, show it and ask, where somebody can be asked and nothing is approved yet.
+    Plan the steps, show the plan and ask for approval, if someone can be asked and nothing is
+    approved yet.
 
-    Where not all can be planned, each step is asked for in its turn, as it is without a review; a
-    plan without changes needs no answer. Where the answer is no the steps are reported as pending;
-    so they are, with nobody asked, where what is planned of one of them is refused.
+    If not all can be planned, each step is asked for in its turn, as without a review; a plan
+    without changes needs no answer. After a no the steps are reported as pending; also, without
+    asking, if the plan of one of them is refused.
     """
     options, services = runner.options, runner.services
     asks = options.interactive and not options.plan.approved
@@ -92,7 +93,7 @@ def review(
 
 class _Without(Struct, frozen=True):
     """
-    A sink that leaves out some events: what is shown together, or is found again step by step.
+    A sink that drops some events: those shown together, or reported again for each step.
     """
 
     sink: Sink

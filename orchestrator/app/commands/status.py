@@ -1,5 +1,5 @@
 """
-The status of blueprints, from their records. It changes nothing.
+``status`` and ``outputs``: the status of blueprints from their records. Changes nothing.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def status_of(
     reader: ReadContext, summary: BlueprintSummary, steps: Collection[str] | None = None
 ) -> StatusDocument:
     """
-    Return the status of a blueprint in an environment; with ``steps`` only those are listed. The
-    verdict is over what is listed (`listed_targets`).
+    Return the status of a blueprint in an environment; with ``steps`` only of those. The verdict
+    covers the listed steps (`listed_targets`).
     """
     watch = reader.liveness_probe()
     records = reader.records(summary)
@@ -101,8 +101,8 @@ def status_of_all(
 ) -> StatusListDocument:
     """
     Return the status of every blueprint and environment that has a file, each from its own store,
-    and of those that have only records left, in these stores, the project's, or one ``seen``
-    earlier. Raises StoreUnavailable if none of them can be read.
+    and of those that have only records, in these stores, the project's, or one ``seen`` earlier.
+    Raises StoreUnavailable if none can be read.
     """
     documents = []
     places: list[StoreLocation | None] = []
@@ -141,8 +141,7 @@ def outputs_of(
     reader: ReadContext, summary: BlueprintSummary, steps: Collection[str] | None = None
 ) -> OutputsDocument:
     """
-    Return the outputs that the records of a blueprint in an environment know; with ``steps`` only
-    theirs.
+    Return the recorded outputs of a blueprint in an environment; with ``steps`` only theirs.
     """
     records = reader.records(summary)
     rows = []
@@ -170,8 +169,8 @@ def undeclared_documents(
     reader: ReadContext, declared: Collection[tuple[str, str]]
 ) -> list[StatusDocument]:
     """
-    Return the status of blueprints and environments that have records of this project and no file
-    any more: all their targets are orphaned.
+    Return the status of blueprints and environments of this project that have records but no file:
+    all their targets are orphaned.
     """
     records_by_place: dict[tuple[str, str], list[OperationRecord]] = {}
     for record in reader.store.records():
@@ -207,7 +206,7 @@ def _recorded(
     condition: Condition | None,
 ) -> StepState:
     """
-    Return a step as its newest record tells it.
+    Return a step by its newest record.
     """
     target = record.target.target
     lease = reader.store.lease(record.run_id) if record.status is Status.RUNNING else None
@@ -236,8 +235,8 @@ def _run_rows(
     reader: ReadContext, records: Iterable[OperationRecord]
 ) -> dict[tuple[str, str], StepStatus]:
     """
-    What became of each step in the runs that the records come from; each run is read once. A
-    run record that cannot be read hides no operation record.
+    Return the status of each step in the run its record comes from; each run is read once. An
+    unreadable run record hides no operation record.
     """
     runs = []
     for run_id in {record.run_id for record in records}:
@@ -255,8 +254,8 @@ def _next(
     selected: Sequence[str],
 ) -> tuple[NextCommand, ...]:
     """
-    Return the commands to go on with where a step is not ok or a target is orphaned; about the
-    ``selected`` steps only, where there are any.
+    Return the next commands if a step is not ok or a target is orphaned; with a selection only
+    about the ``selected`` steps.
     """
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)
     commands = []
@@ -279,7 +278,7 @@ def _waits_for_parent(
     record: OperationRecord, records: Mapping[str, OperationRecord]
 ) -> tuple[str, ...]:
     """
-    Return the parent that is being destroyed right now, and with which the target goes.
+    Return the parent with which the target goes, if it is being destroyed right now.
     """
     parent = parent_of(record, records)
     if parent is None or record.status in NOTHING_THERE or parent.active_command != "destroy":
@@ -289,8 +288,8 @@ def _waits_for_parent(
 
 class _LocalAttempts:
     """
-    The newest runs of a blueprint on this machine: `recover` also asks the store for those of
-    others, which takes a request each.
+    The newest runs of a blueprint on this machine. `recover` also reads those of other machines
+    from the store, with a request for each.
     """
 
     def __init__(self, reader: ReadContext, summary: BlueprintSummary) -> None:
@@ -312,8 +311,8 @@ class _LocalAttempts:
 
     def failed(self, step: str, *, since: str) -> Attempt | None:
         """
-        Return the newest attempt at a step, where it came after run ``since`` and failed before
-        anything was recorded of it.
+        Return the newest attempt at a step if it came after run ``since`` and failed before it was
+        recorded.
         """
         if not any(run_id > since for run_id in self._ids):  # the usual case: none is read
             return None
@@ -329,8 +328,8 @@ def _pending(
     tried: Attempt | None,
 ) -> StepState:
     """
-    Return a step without a record, the newest attempt if it failed, and the upstream steps that are
-    not ready, in the order of an apply.
+    Return a step without a record, with its newest attempt, if that failed, and the upstream steps
+    that are not ready, in order.
     """
     upstreams = summary.graph.upstreams(target.step)
     blocked = tuple(
@@ -371,9 +370,9 @@ def check_expectation(
     Raise Refused if the expectation does not hold; None expects nothing.
 
     ``ok`` is about the verdict, and about what the newest attempt of a step found. ``destroyed``
-    holds if every target is destroyed or absent, or with ``allow_retained`` retained and its review
-    not overdue, and nothing is in doubt or orphaned. By ``graph``, what such a retained step needs
-    may be there too: a destroy keeps it.
+    holds if every target is destroyed or absent, or with ``allow_retained`` retained with a review
+    that is not overdue, and nothing is in doubt or orphaned. By ``graph``, upstreams of such a
+    retained step may exist, too: a destroy keeps them.
     """
     if expected is None:
         return
@@ -408,8 +407,8 @@ def check_expectation(
 
 def _counts(row: StepState, document: StatusDocument) -> bool:
     """
-    Return whether the row counts. A hook's module, whose objects stay on purpose, and an orphaned
-    target count only where they failed or are running.
+    Return whether the row counts. A hook's module, whose objects stay on purpose, and an orphan
+    count only if they failed or are running.
     """
     beside = hook_of(row.step) is not None or row.target in document.orphaned
     return not beside or row.status in (StepStatus.ERROR, StepStatus.RUNNING)
@@ -417,7 +416,7 @@ def _counts(row: StepState, document: StatusDocument) -> bool:
 
 def _needed_by_retained(document: StatusDocument, graph: Graph) -> frozenset[str]:
     """
-    Return the steps that are ok, and stay because a retained step needs them.
+    Return the ok steps that stay because a retained step needs them.
     """
     retained = [
         row.step
@@ -432,9 +431,9 @@ def _needed_by_retained(document: StatusDocument, graph: Graph) -> frozenset[str
 
 def _deviation(row: StepState) -> str:
     """
-    Why a step with the expected status is not as expected: its newest attempt found that its
-    objects or its provider state are not what is recorded, or it was compensated since its apply.
-    Empty if neither is so.
+    Return why a step with the expected status deviates nevertheless: its newest attempt found other
+    objects or another provider state than recorded, or it was compensated since its apply. Empty if
+    it does not.
     """
     tried = row.failed_attempt
     finding = _FINDINGS.get(tried.error.code) if tried is not None and tried.error else None
@@ -447,7 +446,7 @@ def _deviation(row: StepState) -> str:
 
 def _why_not_destroyed(row: StepState, *, allow_retained: bool) -> str:
     """
-    Why a step does not count as destroyed; empty if it does.
+    Return why a step does not count as destroyed; empty if it does.
     """
     if row.failed_attempt is not None:
         return f"the newest {row.failed_attempt.command} of {row.step} failed"

@@ -1,5 +1,5 @@
 """
-``store``: is an operation store fit for its work, and how its records get into another one.
+``store``: check operation stores and transfer records between them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def check_store(store: OperationStore, claim: Claim) -> StoreCheckDocument:
     Check everything that runs rely on. Each check runs by itself, so that a failed one does not
     hide the next.
 
-    ``claim`` is on a blueprint and environment that nobody uses; it is released at the end.
+    ``claim`` is for a blueprint and environment that nobody uses; it is released at the end.
     """
     lease = Lease(run_id=claim.run_id, owner=claim.owner)
     blob = "store-check"
@@ -87,7 +87,8 @@ def _check(name: str, work: Callable[[], object], *, tries: int = _TRIES) -> Sto
 
 def _race(store: OperationStore, claim: Claim) -> None:
     """
-    Writers race for one claim, which is created in the first round and taken over in the others.
+    Let writers race for one claim, which is created in the first round and taken over in the
+    others.
     """
     for _ in range(ROUNDS):
         start = threading.Barrier(WRITERS)
@@ -124,11 +125,11 @@ def copy_store(
 ) -> StoreCopyDocument:
     """
     Copy the whole history and all blobs, and verify them by count and digest; with ``blueprint``
-    and ``environment`` only its entries and runs.
+    and ``environment`` only their entries and runs.
 
-    It can be repeated: what is there already is recognised. The destination is held meanwhile: half
-    a history must not be believed. Raises Busy if a run holds a claim in either; raises Fenced if
-    the destination holds other entries of a target; raises Invalid if there is nothing to copy.
+    Can be repeated: existing entries are recognised. The destination's claims are held meanwhile,
+    so that nobody relies on half a history. Raises Busy if a run holds a claim in either store,
+    Fenced if the destination holds other entries of a target, Invalid if there is nothing to copy.
     """
     records = source.records(blueprint, environment)
     _check_some(records, source.url, f" of {blueprint}/{environment}" if blueprint else "")
@@ -167,8 +168,8 @@ def _copy_blobs(
     progress: Progress,
 ) -> list[str]:
     """
-    Return the names of the blobs that were copied, but for the store's own identity and other
-    blueprints' runs.
+    Copy the blobs, except the store's identity and runs of other blueprints, and return their
+    names.
     """
     strangers = _runs_of_others(source, blueprint, environment) if blueprint else frozenset()
     names = [
@@ -194,7 +195,7 @@ def _places(records: Iterable[OperationRecord]) -> set[tuple[str, str]]:
 
 def _check_some(items: Sequence[object], place: str, whose: str = "") -> None:
     """
-    Raise Invalid if nothing was found: a store that does not exist reads as an empty one.
+    Raise Invalid if nothing was found: a store that does not exist looks like an empty one.
     """
     if not items:
         problem = f"there are no records{whose} in {place}"
@@ -227,7 +228,7 @@ def _runs_of_others(
     store: OperationStore, blueprint: str, environment: str | None
 ) -> frozenset[str]:
     """
-    Return the ids of the runs that were about another blueprint or environment.
+    Return the ids of runs of other blueprints or environments.
     """
     others = set()
     for name in store.blobs("runs/"):
@@ -241,7 +242,7 @@ def _runs_of_others(
 
 def _run_of(name: str) -> str | None:
     """
-    Return the id of the run that a blob belongs to; None if it may be of several.
+    Return the id of the run that a blob belongs to, None if it may belong to several.
     """
     kind, _, rest = name.partition("/")
     return rest.partition("/")[0] if kind == "runs" else None
@@ -251,7 +252,7 @@ def _verify(
     source: OperationStore, destination: OperationStore, records: Sequence[OperationRecord]
 ) -> None:
     """
-    Raise StoreUnavailable if a target of the source has other entries in the destination.
+    Raise StoreUnavailable if a target has other entries in the destination than in the source.
     """
     for record in records:
         target = record.target.target
@@ -266,8 +267,7 @@ def _verify(
 
 def digest_of(store: OperationStore, records: Sequence[OperationRecord]) -> str:
     """
-    Return the SHA-256 over all entries of the targets of ``records``, oldest first, in hexadecimal
-    digits.
+    Return the SHA-256, in hex, over all entries of the targets of ``records``, oldest first.
     """
     digest = hashlib.sha256()
     for record in records:
@@ -296,9 +296,9 @@ def import_store(
     progress: Progress,
 ) -> StoreCopyDocument:
     """
-    Append what ``export_store`` printed. Raises Busy if a run holds a claim there; raises Invalid
-    if a line is not one of its lines, before anything is written; raises Fenced if the store holds
-    other entries of a target.
+    Append the output of ``export_store``. Raises Busy if a run holds a claim there, Invalid, before
+    anything is written, if a line is not from an export, Fenced if the store holds other entries of
+    a target.
     """
     histories = [
         _parse_line(line, source, number)
@@ -342,19 +342,19 @@ def _parse_line(line: str, source: str, number: int) -> list[OperationRecord]:
 
 class RestoredStore(Protocol):
     """
-    A store that knows what this machine saw of it before.
+    A store that knows what this machine has seen of it.
     """
 
     def records(self) -> list[OperationRecord]: ...
 
     def gone_back(self) -> Sequence[str]:
         """
-        For each target whose newest entry is older than what was seen, both.
+        Return each target whose newest entry is older than what was seen, with both.
         """
 
     def unreconciled(self) -> Mapping[Target, OperationRecord | None]:
         """
-        Return the given targets that were not reconciled since, with their records.
+        Return these targets if they were not reconciled since, with their records.
         """
 
     def accept(self) -> list[OperationRecord]:
@@ -369,12 +369,11 @@ def accept_restored(
     store: RestoredStore, by: Claim, reason: str, *, lost: Sequence[str] = ()
 ) -> list[str]:
     """
-    Take the store as it is for the truth; which targets are older than they were, empty if none is.
-    Who did it and why is kept in the store before anything is forgotten.
+    Accept the store as it is and return the targets that are older than seen. The actor and the
+    reason are stored before anything is forgotten.
 
-    Raises Refused while one of them was not reconciled since: its objects may be others than its
-    record says. ``lost`` are targets that no blueprint knows and whose record is not there any
-    more.
+    Raises Refused while one of them was not reconciled since: its objects may differ from its
+    record. ``lost`` are targets without a record that no blueprint has.
     """
     store.records()
     older = list(store.gone_back())
@@ -410,7 +409,7 @@ def accept_restored(
 
 def _update_command(target: Target, record: OperationRecord | None) -> str:
     """
-    Return the command that brings a record up to date from the provider state, or makes one.
+    Return the command that updates a record from the provider state, or creates one.
     """
     path = record.source.blueprint_path if record else "blueprints/"
     place = RecordedBlueprint(target.blueprint, target.environment, path)

@@ -1,8 +1,8 @@
 """
-``store prune``: what runs of the past left in a store, and nobody needs any more, is removed.
+``store prune``: remove what old runs left in a store and nobody needs any more.
 
-Entries are history and stay. A run goes only where it is old, others are newer, and no record names
-it; what is named by content goes with the last run and record that name it.
+Entries are history and stay. A run is removed only if it is old, newer ones exist, and no record
+names it; content-addressed blobs are removed with the last run and record that name them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from orchestrator.ports.system import Clock, Ids, Processes
 
 class StoreHolder(Struct, frozen=True):
     """
-    ``claim`` is one of this process, on a blueprint and environment that nobody else uses.
+    Holds claims for a ``store`` command. ``claim`` is one of this process, for a blueprint and
+    environment that nobody else uses.
     """
 
     claim: Claim
@@ -36,9 +37,8 @@ class StoreHolder(Struct, frozen=True):
     @contextmanager
     def hold(self, store: OperationStore, places: Iterable[tuple[str, str]]) -> Iterator[None]:
         """
-        Hold the claims of blueprints in environments while the body runs; raises Busy if a run
-        holds one. What a command that was killed here still holds, and that did the same, is taken
-        over.
+        Hold the claims of blueprints in environments while the body runs. Raises Busy if a run
+        holds one. Claims of the same command that was killed on this machine are taken over.
         """
         with ExitStack() as stack:
             for blueprint, environment in sorted(set(places)):
@@ -62,7 +62,7 @@ def store_holder(
     processes: Processes, clock: Clock, ids: Ids, actor: Actor, command: str
 ) -> StoreHolder:
     """
-    This process, for a ``store`` command.
+    Return this process as the claim holder of a ``store`` command.
     """
     now = clock.now()
     claim = Claim(
@@ -79,7 +79,7 @@ def store_holder(
 
 def busy(claim: Claim, url: str) -> Busy:
     """
-    Return the error of somebody else's claim in a store.
+    Return the error for somebody else's claim in a store.
     """
     return Busy(
         f"{url}: run {claim.run_id} ({claim.command}) works on "
@@ -102,12 +102,11 @@ def prune(
     remove: bool,
 ) -> StorePruneDocument:
     """
-    List the runs that can go, and remove them with ``remove``: those that began before ``now`` less
-    ``older_than``, but for the newest ``keep`` of each blueprint and environment and those that a
-    newest entry names.
+    List the runs that can be removed and, with ``remove``, remove them: those that began more than
+    ``older_than`` before ``now``, except the newest ``keep`` of each blueprint and environment and
+    those that a newest entry names.
 
-    Everything that anything was ever done to is held while it is removed; raises Busy if a run is
-    going on.
+    All claims are held meanwhile. Raises Busy if a run is in progress.
     """
     if not remove:
         return _prune(store, now - older_than, keep, remove=False)
@@ -150,7 +149,7 @@ def _prune(
 
 def _runs(store: OperationStore, blobs: Iterable[str]) -> dict[str, RunRecord]:
     """
-    Return the runs whose record can be read: any other stays.
+    Return the runs whose record can be read; others stay.
     """
     runs = {}
     for name in blobs:
@@ -182,7 +181,7 @@ def _run_of(name: str) -> str | None:
 
 def _is_unnamed(name: str, references: str) -> bool:
     """
-    Return whether a blob that is named by its content is named by nothing that is kept.
+    Return whether nothing that is kept names a content-addressed blob.
     """
     return name.startswith(_BY_CONTENT) and name.rpartition("/")[2] not in references
 

@@ -1,5 +1,5 @@
 """
-``verify``: run the checks of what is applied, and record their verdict.
+``verify``: run the checks of what is applied and record their verdict.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from orchestrator.errors import CheckFailed, InDoubt
 
 def verify(services: Services, deployment: Deployment, request: VerifyRequest) -> int:
     """
-    Check the selected steps; 12 where a check does not hold.
+    Check the selected steps and return the exit code: 12 if a check fails.
     """
     return run(services, deployment, request, _work)
 
@@ -46,7 +46,7 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
 
 def _why_skip(record: OperationRecord | None) -> str | None:
     """
-    Why there is nothing to check; None if the target is applied, or would be but for a check.
+    Return why there is nothing to check; None if the target is applied, or only a check failed.
     """
     if record is None:
         return "no record here"
@@ -84,7 +84,7 @@ def _check_whole(
     runner: StepRunner, name: str, record: OperationRecord, state: PulledState
 ) -> None:
     """
-    Raise InDoubt if a check could make ok a target of which objects have left the provider state.
+    Raise InDoubt if objects have left the provider state: then a check must not make the target ok.
     """
     missing = missing_from_state(record, state)
     if missing and record.status not in READY:

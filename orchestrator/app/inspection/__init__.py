@@ -1,3 +1,3 @@
 """
-Records read: whose they are, who is alive, what is known of earlier runs.
+Reads records: their owner, liveness, and earlier runs.
 """

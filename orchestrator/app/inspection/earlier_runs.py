@@ -1,5 +1,5 @@
 """
-Runs of the past, from this machine or from the operation store, and what they meant to do.
+Earlier runs, from this machine or the operation store, and their deployments.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
 class PriorRun(Struct, frozen=True):
     """
-    An applying run of the past, and what it meant to do. ``modules`` are blobs of its snapshots and
-    lock files, by name, where the run that comes from it has another operation store.
+    An earlier applying run and its deployment. ``modules`` are blobs of its snapshots and lock
+    files by name, if the new run uses another operation store.
     """
 
     record: RunRecord
@@ -55,7 +55,7 @@ class PriorRun(Struct, frozen=True):
 
 def find_run(files: RunFiles, store: OperationStore, run_id: str) -> RunRecord | None:
     """
-    Return the record of a run; None if no run has that id.
+    Return the record of a run, None if no run has that id.
     """
     local = files.read_run(run_id)
     if local is not None:
@@ -71,8 +71,8 @@ def find_run(files: RunFiles, store: OperationStore, run_id: str) -> RunRecord |
 
 def store_of_run(stores: Iterable[OperationStore], run_id: str) -> OperationStore | None:
     """
-    Return the first of the stores that has a run. Raises StoreUnavailable if none of those that
-    answer has it, and one does not.
+    Return the first store that has a run. Raises StoreUnavailable if none has it and one could not
+    be read.
     """
     silent: StoreUnavailable | None = None
     for store in stores:
@@ -88,7 +88,7 @@ def store_of_run(stores: Iterable[OperationStore], run_id: str) -> OperationStor
 
 def stored_evidence(store: OperationStore, run_id: str, step: str) -> dict[str, bytes]:
     """
-    What the operation store has of the files that a step left in a run; empty if it has none.
+    Return the files of a step in a run that the operation store has; empty if none.
     """
     from orchestrator.domain.record.run_record import evidence_blob, unpack_evidence
 
@@ -106,8 +106,9 @@ def run_to_retry(
     store: OperationStore, blueprint: str, environment: str, patterns: Sequence[str]
 ) -> str:
     """
-    Return the run that the records of the steps name as failed; if those name none, the records of
-    all steps: a step that never ran waits for another. Raises Refused if that is not one run.
+    Return the run that the records of the steps name as failed; if they name none, by the records
+    of all steps, because a step that never ran waits for another. Raises Refused if that is not one
+    run.
     """
     records = store.records(blueprint, environment)
     chosen = [record for record in records if _matches(record, patterns)]
@@ -125,9 +126,8 @@ def run_to_redeploy(
     patterns: Sequence[str],
 ) -> str:
     """
-    Return the run that a new attempt at the steps comes after: ``run_id``, else by their records,
-    else by those of all steps. Raises Refused if that is not one run of the blueprint and
-    environment.
+    Return the run that a new attempt follows: ``run_id``, else by the records of the steps, else by
+    those of all steps. Raises Refused if that is not one run of the blueprint and environment.
     """
     if run_id is not None:
         run = find_run(files, store, run_id)
@@ -156,8 +156,8 @@ def read_prior_run(
     environment: str | None,
 ) -> PriorRun:
     """
-    Return a run that can be repeated. Raises Refused if it cannot, as `rerun_rules.run_blocker`
-    decides; raises StoreUnavailable if its deployment cannot be read.
+    Return a run that can be repeated. Raises Refused if `rerun_rules.run_blocker` forbids it,
+    StoreUnavailable if its deployment cannot be read.
     """
     from orchestrator.domain.blueprint.stored_deployment import (
         UnreadableDeployment,
@@ -185,8 +185,8 @@ def read_prior_run(
 
 def check_promotable(stored: Collection[str], run: RunRecord, steps: Sequence[str]) -> None:
     """
-    Raise Refused, with all of them, if a step's module cannot be taken from the run and the
-    snapshots that are ``stored``.
+    Raise Refused, with all reasons, if the module of a step cannot be taken from the run and the
+    ``stored`` snapshots.
     """
     checks = (promotion_blocker(run, step, stored) for step in steps)
     blockers = [blocker for blocker in checks if blocker is not None]
@@ -196,7 +196,7 @@ def check_promotable(stored: Collection[str], run: RunRecord, steps: Sequence[st
 
 def refusal(blockers: Sequence[Blocker]) -> Refused:
     """
-    Return the error that names all blockers, with the reason and hint of the first.
+    Return an error with all blockers, with the reason and hint of the first.
     """
     first = blockers[0]
     return Refused(first.reason, "\n".join(item.message for item in blockers), hint=first.hint)
@@ -204,7 +204,7 @@ def refusal(blockers: Sequence[Blocker]) -> Refused:
 
 def _matches(record: OperationRecord, patterns: Sequence[str]) -> bool:
     """
-    Return whether a step is one that the patterns name, those added by "+" aside.
+    Return whether a pattern names the step itself, ignoring "+".
     """
     step = record.target.step
     return not patterns or any(fnmatch.fnmatchcase(step, p.strip("+")) for p in patterns)
@@ -221,7 +221,7 @@ RUNS, READ = 50, 400
 
 class RunHistory:
     """
-    The runs; each is read once, when it is first asked for.
+    The runs of a blueprint in an environment; each is read once, when first needed.
     """
 
     def __init__(self, reader: ReadContext, summary: BlueprintSummary) -> None:
@@ -232,7 +232,7 @@ class RunHistory:
     @cached_property
     def runs(self) -> list[RunRecord]:
         """
-        The newest runs of the blueprint in the environment, newest first, at most `RUNS`.
+        The newest runs, newest first, at most `RUNS`.
         """
         runs = []
         for run_id in self._reader.run_ids()[:READ]:
@@ -248,7 +248,7 @@ class RunHistory:
 
     def last_run(self, step: str) -> tuple[RunRecord, StepRun] | None:
         """
-        Return the newest run that had the step, and what became of it there.
+        Return the newest run with the step, and its row there.
         """
         return next(self._rows(step), None)
 
@@ -257,28 +257,26 @@ class RunHistory:
 
     def finding(self, step: str) -> tuple[RunRecord, StepRun] | None:
         """
-        Return the newest run that tells what became of the step, or what is there of it.
+        Return the newest run that says what happened to the step, or what exists of it.
         """
         return newest_finding(self._rows(step))
 
     def failed_attempt(self, step: str) -> Attempt | None:
         """
-        Return the newest attempt of the step, where it failed in a way that the status does not
-        show.
+        Return the newest attempt of the step if it failed in a way that the status does not show.
         """
         return failed_attempt(self.finding(step))
 
     def is_destroying(self, step: str) -> bool:
         """
-        Return whether the newest run that had the step was a destroy.
+        Return whether the newest run with the step was a destroy.
         """
         last = self.last_run(step)
         return last is not None and last[0].command == "destroy"
 
     def is_unmoved(self, step: str) -> bool:
         """
-        Return whether the newest run that had the step was a move of its provider state, which
-        failed.
+        Return whether the newest run with the step was a failed move of its provider state.
         """
         last = self.last_run(step)
         return last is not None and last[0].command == "move" and last[1].error is not None
@@ -286,7 +284,7 @@ class RunHistory:
     @cached_property
     def _stored(self) -> frozenset[str]:
         """
-        The names of what the operation store keeps to do runs again.
+        The names of the blobs for repeating runs in the operation store.
         """
         blobs = self._reader.store.blobs
         return frozenset((*blobs(deployment_blob("")), *blobs(snapshot_blob(""))))
@@ -304,7 +302,7 @@ class RunHistory:
 
     def retry(self, step: str, record: OperationRecord | None) -> tuple[str | None, Blocker | None]:
         """
-        Return the failed run that the step can be retried from, and the blocker of that retry.
+        Return the failed run from which the step can be retried, and the blocker of that retry.
         """
         last = self.last_run(step)
         run_id = failed_run(record) if record else None
@@ -321,7 +319,7 @@ class RunHistory:
 
     def _run(self, run_id: str) -> RunRecord | None:
         """
-        Return a run, however long ago; None if nobody knows it, or its record cannot be read.
+        Return a run of any age, None if unknown or unreadable.
         """
         recent = next((run for run in self.runs if run.run_id == run_id), None)
         with suppress(StoreUnavailable):
@@ -332,7 +330,7 @@ class RunHistory:
         self, step: str, record: OperationRecord | None
     ) -> tuple[str | None, Blocker | None]:
         """
-        Return the newest earlier run that the step can be rolled back to; else the blocker of the
+        Return the newest earlier run that the step can be rolled back to, else the blocker of the
         newest run in which the step ended ok.
         """
         nearest = None
@@ -349,8 +347,8 @@ class RunHistory:
 
     def lock_fault(self, step: str) -> Fault | None:
         """
-        Return the lock that the newest run met which touched the provider state of the step: one
-        that was refused for what is in doubt did not.
+        Return the state lock that the newest run with access to the step's provider state met; a
+        run refused over doubts had no access.
         """
         for run in self.runs:
             row = next((row for row in run.steps if row.step == step), None)
@@ -364,7 +362,7 @@ class RunHistory:
 
     def fault(self, step: str, record: OperationRecord | None) -> Fault | None:
         """
-        Return the newest fault: of a run that left no entry, of the record, or of an attempt that
+        Return the newest fault: of a run without an entry, of the record, or of an attempt that
         changed nothing.
         """
         last = self.finding(step)

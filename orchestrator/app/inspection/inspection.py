@@ -1,5 +1,5 @@
 """
-What can be seen of a blueprint in an environment: records, processes, runs, files. Reads only.
+Observations of a blueprint in an environment: records, processes, runs, files. Changes nothing.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ _ERRORED = "errored.tfstate"
 
 class Inspection:
     """
-    Everything that one document is made from; each thing is read once, when it is first asked for.
+    The data of one document; each part is read once, when first needed.
 
-    ``settle`` is the time in seconds for which a dead engine's request may still be under way;
-    ``own_run`` is the run that asks: its claim is no hindrance.
+    ``settle`` is for how many seconds a dead engine's request may be under way; ``own_run`` is the
+    calling run, whose claim does not count.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class Inspection:
 
     def condition(self, step: str) -> Condition | None:
         """
-        Return the condition of a running record; None if it is not running. Where its hook applies
-        a module, the engine of that module counts too.
+        Return the condition of a running record, None for any other. If its hook applies a module,
+        the engine of that module counts, too.
         """
         if step not in self.signs:
             return None
@@ -115,7 +115,7 @@ class Inspection:
 
     def context(self, step: str) -> RecoveryContext:
         """
-        Return all that advice on a step depends on.
+        Return everything that advice on a step depends on.
         """
         record = self.newest(step)
         return RecoveryContext(
@@ -146,7 +146,7 @@ class Inspection:
 
     def _why_unready(self, step: str) -> str | None:
         """
-        Why what needs the step cannot be applied; None if it can.
+        Return why dependents of the step cannot be applied, None if they can.
         """
         if self.status(step) not in READY:
             return _word(self.status(step))
@@ -162,8 +162,7 @@ class Inspection:
 
     def _children(self, step: str) -> set[str]:
         """
-        Return the steps that are owned by the step, directly or not, in the blueprint and in the
-        record.
+        Return the steps that the step owns, directly or not, by blueprint and record.
         """
         children: set[str] = set()
         owners = {
@@ -234,8 +233,8 @@ class Inspection:
         self, step: str, record: OperationRecord | None, fault: Fault | None
     ) -> str | None:
         """
-        Return the code by which the newest attempt was refused because the provider state is not
-        where it is to be; a move that failed was meant to bring it there.
+        Return the reason code if the newest attempt was refused because the provider state is
+        elsewhere; a failed move was meant to move it.
         """
         if fault is not None and fault.code in MISPLACED:
             return fault.code
@@ -261,13 +260,13 @@ class Inspection:
 
     def hook_targets(self, step: str) -> tuple[HookTarget, ...]:
         """
-        Return the roots of the modules of the step's actions.
+        Return the modules of the step's hooks.
         """
         return tuple(hook_targets(self.records, step, self.probe))
 
     def _action_doubts(self, step: str) -> dict[HookKind, str]:
         """
-        Return the interrupted work and the doubts in the modules of the step's hooks, by hook.
+        Return interrupted work and doubts in the modules of the step's hooks, by hook.
         """
         doubts_by_kind: dict[HookKind, str] = {}
         for root in self.hook_targets(step):
@@ -279,7 +278,7 @@ class Inspection:
 
     def _changed_secrets(self, run_id: str) -> tuple[str, ...]:
         """
-        Return the secrets that a run had and that are known to be others today.
+        Return the secrets of a run that are known to have changed.
         """
         from orchestrator.domain.blueprint.stored_deployment import (
             UnreadableDeployment,
@@ -297,7 +296,7 @@ class Inspection:
 
     def _settling(self, record: OperationRecord | None) -> float:
         """
-        Return the seconds for which a request that left a doubt may still be under way.
+        Return for how many seconds a request that left a doubt may still be under way.
         """
         if record is None:
             return 0.0
@@ -310,8 +309,8 @@ class Inspection:
 
     def _unanswered(self, record: OperationRecord | None) -> frozenset[str]:
         """
-        Return the addresses in doubt that have no certain answer: the provider could not answer
-        when nothing could be under way any more, or there was no way to ask it.
+        Return the addresses in doubt without a certain answer: the provider could not tell after
+        the settling time, or could not be queried.
         """
         addresses = set()
         for doubt in record.resources.in_doubt if record else ():
@@ -330,15 +329,14 @@ class Inspection:
 
     def _lock_fault(self, step: str, record: OperationRecord | None) -> Fault | None:
         """
-        Return the state lock that the newest attempt met, if it met one.
+        Return the state lock that the newest attempt met, if any.
         """
         fault = self.history.fault(step, record)
         return fault if fault and fault.phase == "lock" else self.history.lock_fault(step)
 
     def _left_lock(self, record: OperationRecord | None, fault: Fault | None) -> str | None:
         """
-        Return the id of the state lock that the newest attempt met, where a dead run of ours left
-        it.
+        Return the id of that lock if a dead run of ours left it.
         """
         lock = parse_lock(fault.summary) if fault is not None else None
         bound = record.provider_state if record else None
@@ -349,7 +347,7 @@ class Inspection:
 
     def _period(self, run: RunRecord) -> RunPeriod:
         """
-        When a run was under way; one that was killed ended with its last sign of life.
+        Return when a run was active; a killed one ended with its last sign of life.
         """
         ended, lease = run.ended_at, self.reader.store.lease(run.run_id)
         if ended is None and lease is not None:
@@ -361,8 +359,8 @@ class Inspection:
 
     def _unsaved(self, step: str) -> str | None:
         """
-        Return the provider state that the engine could not save, somewhere in the working
-        directory.
+        Return the file with a provider state that the engine could not save, anywhere in the
+        working directory.
         """
         for place, inside, files in os.walk(self._directory(step)):
             inside[:] = [name for name in inside if not name.startswith(".")]
@@ -400,7 +398,7 @@ def _word(status: Status | None) -> str:
 
 def _process(signs: LifeSigns, record: OperationRecord | None) -> str:
     """
-    Return the process of a silent run, for people.
+    Describe the process of a silent run.
     """
     named = [
         f"{role} process {identity.pid} on {identity.host}"
@@ -414,8 +412,8 @@ def _process(signs: LifeSigns, record: OperationRecord | None) -> str:
 
 def _scope(providers: Mapping[str, Template]) -> str:
     """
-    Return the providers with their configuration as the blueprint has it: references are not
-    resolved, and what may be a credential is left out.
+    Describe the provider configurations in the blueprint: references unresolved, possible
+    credentials left out.
     """
     shown = []
     for name, template in providers.items():
@@ -437,8 +435,8 @@ def _is_refused(fault: Fault | None, record: OperationRecord | None, reason: Rea
 
 def _is_vanished(fault: Fault | None, record: OperationRecord | None) -> bool:
     """
-    Return whether the newest attempt was refused because the provider has no recorded object any
-    more. A destroy that found none ends with the same code, in the record.
+    Return whether the newest attempt was refused because the provider has none of the recorded
+    objects. A destroy that found none ends with the same code, in the record.
     """
     if fault is None or fault == (record.error if record else None):
         return False
@@ -447,7 +445,7 @@ def _is_vanished(fault: Fault | None, record: OperationRecord | None) -> bool:
 
 def _is_protected(fault: Fault | None) -> bool:
     """
-    Return whether the newest attempt failed over ``prevent_destroy``.
+    Return whether the newest attempt failed because of ``prevent_destroy``.
     """
     errors = fault.diagnostics if fault is not None else ()
     return any("prevent_destroy" in f"{item.summary} {item.detail}" for item in errors)
@@ -465,7 +463,7 @@ def _is_emptied(fault: Fault | None, record: OperationRecord | None) -> bool:
 
 def _is_readable(state: Path) -> bool:
     """
-    Return whether a provider state that the engine could not save is not encrypted.
+    Return whether a provider state that the engine could not save is unencrypted.
     """
     from orchestrator.domain.provider_state import is_encrypted
 

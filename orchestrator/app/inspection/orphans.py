@@ -1,6 +1,6 @@
 """
-Targets whose step, environment or whole blueprint is gone from the project: found by their records,
-never forgotten, and never taken for those of another blueprint file.
+Orphans: targets whose step, environment or blueprint is gone from the project. They are found by
+their records, and not attributed to another blueprint file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def alive_orphans(
     deployment: Deployment, records: Collection[OperationRecord]
 ) -> list[OperationRecord]:
     """
-    Return the records of targets that are alive and whose step is not in the blueprint, by target.
+    Return the records of live targets whose step is not in the blueprint, sorted by target.
     """
     return sorted(
         (
@@ -45,10 +45,10 @@ def alive_orphans(
 def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
     """
     Return the orphans of a deployment, each with the deployment it was applied from. A destroyed
-    step counts where the module of its hook may have left objects.
+    step counts if its hook's module may have left objects.
 
-    Raises Refused if an orphan belongs to another project or file, or where the store lacks its
-    deployment; raises StoreUnavailable if that cannot be read.
+    Raises Refused if an orphan belongs to another project or file, or if the store lacks its
+    deployment; StoreUnavailable if that cannot be read.
     """
     from orchestrator.domain.blueprint.stored_deployment import (
         Orphan,
@@ -95,8 +95,8 @@ def gone_blueprint(
     store: OperationStore, project: str, wanted: str, environment: str | None
 ) -> Deployment | None:
     """
-    Return a blueprint that has records and no file any more, without steps; None if nothing is
-    recorded of it. ``wanted`` is its name or the path that its file had.
+    Return a blueprint without steps that has records but no file; None without records. ``wanted``
+    is its name or the former path of its file.
 
     Raises Refused if the records are of several files, Invalid if none is of the environment.
     """
@@ -133,7 +133,7 @@ def without_steps(
     operations: StoreLocation | None = None,
 ) -> Deployment:
     """
-    Return a blueprint in an environment of which nothing but records is left.
+    Return the deployment of a blueprint in an environment of which only records are left.
     """
     return Deployment(
         project=project,

@@ -1,5 +1,5 @@
 """
-What reading commands read with. It changes nothing.
+What commands that only read work with. It changes nothing.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ Role = Literal["run", "engine"]
 
 class LifeSigns(Struct, frozen=True):
     """
-    The last heartbeat of a run with what it tells of the record, and its own process (``run``) and
-    its engine's (``engine``) with what can be told of them from here; what is not known is left
-    out. ``engine_lost``: the run was on this machine since it started, and its directory is gone:
-    its engine may have begun.
+    The last heartbeat of a run, as far as it concerns the record, its own process (``run``) and its
+    engine's (``engine``) with their liveness; unknown ones are left out. ``engine_lost``: the run
+    was on this machine since boot, and its directory is gone, so that its engine may have begun.
     """
 
     lease: Lease | None
@@ -49,7 +48,8 @@ class LifeSigns(Struct, frozen=True):
 
 class LivenessProbe(Struct, frozen=True):
     """
-    The ports that tell who is alive; ``silence`` is the age in seconds at which a heartbeat is old.
+    The ports that determine liveness; ``silence`` is the age in seconds at which a heartbeat is
+    old.
     """
 
     store: OperationStore
@@ -59,7 +59,7 @@ class LivenessProbe(Struct, frozen=True):
 
     def life_signs(self, record: OperationRecord) -> LifeSigns:
         """
-        Return the signs of life that the processes of the record's run give.
+        Return the signs of life of the record's run.
         """
         lease = self.store.lease(record.run_id)
         step, kind = record.target.step, hook_kind(record.active_command)
@@ -89,11 +89,11 @@ class LivenessProbe(Struct, frozen=True):
 
     def condition(self, record: OperationRecord) -> Condition | None:
         """
-        Return the derived condition; None for a record that is not ``running``.
+        Return the derived condition, None for a record that is not ``running``.
 
-        Owner and engine are gone only if both are proven gone from here. Where that cannot be
-        proven, a fresh heartbeat means live and an old one silent. A run that gave its lease back
-        has ended in order, and its engine with it.
+        The run counts as interrupted only if owner and engine are both proven gone from here. If
+        that cannot be proven, a fresh heartbeat means live and an old one silent. A run that has
+        returned its lease ended in order, and its engine, too.
         """
         return (
             self.condition_from(self.life_signs(record))
@@ -103,7 +103,7 @@ class LivenessProbe(Struct, frozen=True):
 
     def condition_from(self, signs: LifeSigns) -> Condition:
         """
-        Return the condition of a ``running`` record of whose run these are the signs.
+        Return the condition of a ``running`` record from the signs of life of its run.
         """
         states = {state for _, state in signs.processes.values()}
         if Liveness.ALIVE in states:
@@ -121,8 +121,8 @@ class LivenessProbe(Struct, frozen=True):
 
 def check_owner(record: OperationRecord, project: str, paths: Collection[str]) -> None:
     """
-    Raise Refused if the record is another project's, or another blueprint file's than one of
-    ``paths``: the file as it is called now, and as it was called before.
+    Raise Refused if the record belongs to another project, or to a blueprint file other than
+    ``paths``, the current and former ones.
     """
     target = record.target.target
     if record.project != project:
@@ -143,9 +143,9 @@ def check_owner(record: OperationRecord, project: str, paths: Collection[str]) -
 
 class ReadContext(Struct, frozen=True):
     """
-    The ports of reading commands. ``work`` is where the targets' working directories are, ``today``
-    the date in UTC; ``gone_back`` says which records are older than this machine has seen them,
-    ``changed_secrets`` which secrets of an earlier deployment are known to be others today.
+    The ports of commands that only read. ``work`` contains the targets' working directories,
+    ``today`` is the date in UTC; ``gone_back`` names records older than this machine has seen,
+    ``changed_secrets`` returns the secrets of an earlier deployment that are known to have changed.
     """
 
     project: str
@@ -161,7 +161,7 @@ class ReadContext(Struct, frozen=True):
 
     def check_not_gone_back(self) -> None:
         """
-        Raise StoreUnavailable if what has been read is older than what this machine saw before.
+        Raise StoreUnavailable if what was read is older than what this machine saw before.
         """
         if self.gone_back():  # what speaks against it has been told
             raise StoreUnavailable(
@@ -171,8 +171,8 @@ class ReadContext(Struct, frozen=True):
 
     def working_directory(self, target: Target) -> Path | None:
         """
-        Where the engine works on a target on this machine: its root, which a module that reaches
-        for its neighbours has further inside. None if it never did.
+        Return the working directory of a target on this machine, where the engine runs: deeper
+        inside for a module that uses neighbours. None if there is none.
         """
         top = self.work / target.blueprint / target.environment / target.step
         for place, inside, _ in os.walk(top):
@@ -181,15 +181,12 @@ class ReadContext(Struct, frozen=True):
         return top if top.exists() else None
 
     def liveness_probe(self) -> LivenessProbe:
-        """
-        Return the probe that tells who is alive.
-        """
         return LivenessProbe(self.store, self.files, self.processes, self.silence)
 
     def records(self, summary: BlueprintSummary) -> dict[str, OperationRecord]:
         """
-        Return the newest records by step, orphans included; raises Refused if one is somebody
-        else's.
+        Return the newest records by step, orphans included. Raises Refused if one belongs to
+        somebody else.
         """
         records = {}
         for record in self.store.records(summary.blueprint, summary.environment):
@@ -201,7 +198,7 @@ class ReadContext(Struct, frozen=True):
         self, summary: BlueprintSummary, records: Mapping[str, OperationRecord]
     ) -> dict[str, OperationRecord]:
         """
-        Return the outcomes that wait on disk and are the next entry of their step.
+        Return the spooled outcomes that are the next entry of their step.
         """
         place = (summary.blueprint, summary.environment)
         outcomes = {}
@@ -245,9 +242,9 @@ def listed_targets(
     selected: Collection[str] | None = None,
 ) -> list[str]:
     """
-    Return the targets to list: every step in the order of an apply, each followed by the recorded
-    modules of its hooks; then the orphans that may be alive or have released objects that live on.
-    With ``selected`` only these, and the hooks of these steps.
+    Return the targets to list: steps in the order of an apply, each followed by the recorded
+    modules of its hooks; then orphans that may be alive or have released objects. With ``selected``
+    only these steps and their hooks.
     """
     steps = [name for step in summary.graph.order for name in (step, *_hooks(step, records))]
     names = (*steps, *_orphans(summary, records))
@@ -263,8 +260,8 @@ def select_targets(
     exclude: Sequence[str],
 ) -> set[str] | None:
     """
-    Return the names that a selection matches; None if nothing is selected. Hooks and orphans are
-    selected by their exact name, steps by pattern. Raises Usage if a pattern matches nothing.
+    Return the selected names, None without a selection. Hooks and orphans are selected by exact
+    name, steps by pattern. Raises Usage if a pattern matches nothing.
     """
     if not patterns and not exclude:
         return None
@@ -301,7 +298,7 @@ def hook_targets(
     records: Mapping[str, OperationRecord], step: str, watch: LivenessProbe
 ) -> Iterable[HookTarget]:
     """
-    Yield the roots of the step's actions that are, or may be, still there.
+    Yield the modules of the step's hooks that exist, or may exist.
     """
     for kind in HOOK_KINDS:
         record = records.get(hook_step_name(step, kind))

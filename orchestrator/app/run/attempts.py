@@ -1,5 +1,5 @@
 """
-The attempts of one step in a run: its ``retry`` says which failures are tried again.
+Attempts of one step in a run: its ``retry`` rule says which failures are retried.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def with_retries(
     Attempt a step until it succeeds or its rule allows no further attempt; returns the last result
     and the number of attempts. ``attempt`` takes the number, from 1.
 
-    The result of an attempt is returned even where a later one could not begin.
+    If a later attempt cannot begin, the result of the last one that did is returned.
     """
     services, rule = runner.services, runner.deployment.steps[name].retry
     number, result = 1, attempt(1)

@@ -1,8 +1,8 @@
 """
-One engine plan of many steps, as modules of one temporary root: nothing of it is ever applied.
+One engine plan of many steps, as modules of one temporary root, which is never applied.
 
-What a step's upstreams will change is planned with it, also what they have not made yet. Steps that
-cannot be composed are left to be planned on their own.
+It includes what a step's upstreams will change or create. Steps that cannot be composed are planned
+on their own.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _FEWEST = 2
 
 class ComposedStep(Struct, frozen=True):
     """
-    The part of the composed plan that is about a step, as a plan of the step's own root would be,
-    and those of the step's inputs that are known before an apply.
+    A step's part of the composed plan, in the form of the step's own plan, and those of its inputs
+    that are known before an apply.
     """
 
     plan: EnginePlan
@@ -70,10 +70,9 @@ def composed_plan(
     direction: Direction = "apply",
 ) -> dict[str, ComposedStep]:
     """
-    Return the plans of those of these steps that can be planned together, from their modules as
-    ``source`` has them. The others are planned on their own, which reports what is wrong with them.
-    A destroy and a refresh are planned with the inputs that each step was applied with, so that
-    none waits for another.
+    Return the plans of those steps that can be planned together, from the modules of ``source``.
+    The others are planned on their own, which reports what is wrong with them. A destroy and a
+    refresh are planned with the recorded inputs of each step, so that none waits for another.
     """
     services = steps.services
     as_applied = direction == "destroy" or options.only_refresh
@@ -126,7 +125,7 @@ def composed_plan(
 class _Composed:
     """
     Steps composed in the directory ``place``; ``in_the_way`` are those that made the plan fail.
-    ``recorded`` are, by step, the inputs of a plan in which none reads another.
+    ``recorded`` are the recorded inputs by step, for a plan in which none reads another.
     """
 
     def __init__(
@@ -184,7 +183,8 @@ class _Composed:
         self, options: PlanOptions, evidence: Path, attempt: int
     ) -> dict[str, ComposedStep] | None:
         """
-        Return the plan of each step; None if the engine cannot make it, or does not explain it.
+        Return the plan of each step; None if the engine cannot make it, or if its events are
+        incomplete.
         """
         file = self._work_dir.directory / "plan.tfplan"
         var_file = self._work_dir.directory / "inputs.tfvars.json"
@@ -262,7 +262,7 @@ class _Composed:
 
     def _note_failure(self, result: CallResult) -> None:
         """
-        Note the steps that the errors of a call concern.
+        Note the steps of a call's errors.
         """
         journal = Journal.of(result.messages, whole=result.complete)
         concerned = {self._root.diagnostic(error)[0] for error in journal.errors}
@@ -278,12 +278,12 @@ def unchanged_plans(
     composed: Mapping[str, ComposedStep] | None = None,
 ) -> dict[str, EnginePlan]:
     """
-    Return the plans of those of these prepared steps that one engine plan proves unchanged, with
-    all that they depend on: a repeated apply costs one plan then, not one a step. ``composed`` is
-    such a plan, if it is made already.
+    Return the plans of those prepared steps that one engine plan proves unchanged, with all their
+    upstreams: a repeated apply then costs one plan instead of one per step. ``composed`` is such a
+    plan, if it exists already.
 
-    Only steps are asked together that are expected to be so, whose module and inputs are those of
-    the last apply: of others the plan would be made twice.
+    Only steps with the module and inputs of their last apply are included: the others would be
+    planned twice.
     """
     expected: list[str] = []
     for name in (step for step in steps.deployment.graph.order if step in names):
@@ -302,8 +302,7 @@ def unchanged_plans(
 
 def _is_as_applied(steps: PreparedSteps, name: str) -> bool:
     """
-    Return whether a prepared step has the module, the inputs and the encryption of its provider
-    state that it was applied with.
+    Return whether a prepared step has the module, inputs and state encryption of its last apply.
     """
     record, prepared = steps.records.get(name), steps.prepared.get(name)
     if record is None or prepared is None or record.status is not Status.OK:
@@ -321,7 +320,7 @@ def _is_as_applied(steps: PreparedSteps, name: str) -> bool:
 
 def _output_types(state: Mapping[str, Json], declared: Iterable[str]) -> dict[str, Json]:
     """
-    Return the types of the outputs in a provider state, which leaves out what is null.
+    Return the types of the outputs in a provider state, which omits null outputs.
     """
     outputs = state.get("outputs") or {}
     return {key: outputs.get(key, {}).get("type") for key in declared} if state else {}
@@ -333,7 +332,7 @@ def _has_lost(planned: ComposedStep) -> bool:
 
 def _planned_outputs(state: PulledState, content: PlanContent | None) -> dict[str, StateOutput]:
     """
-    Return the outputs of a step after the plan, without the values of secret ones.
+    Return the outputs of a step after the plan, without values of secret ones.
     """
     outputs = dict(state.outputs)
     for change in content.changes.outputs_changed if content else ():
@@ -347,8 +346,8 @@ def _planned_outputs(state: PulledState, content: PlanContent | None) -> dict[st
 
 def _may_be_composed(steps: PreparedSteps, name: str) -> bool:
     """
-    Return whether a step can be prepared before any other one is planned, and has no providers with
-    aliases, which a module would have to declare.
+    Return whether a step can be prepared before any other is planned, and has no provider aliases,
+    which a called module would have to declare.
     """
     configurations = [template.raw for template in steps.roots[name].providers.values()]
     blocks = [
@@ -365,8 +364,8 @@ def _without_dependents(
     steps: PreparedSteps, apart: Collection[str], prepared: Iterable[str]
 ) -> list[str]:
     """
-    Return the steps, in order, without those apart and all that depend on them: what these will
-    change is not in the plan.
+    Return the steps, in order, without those in ``apart`` and all their dependents: the plan does
+    not include what ``apart`` will change.
     """
     graph, wanted = steps.deployment.graph, {*prepared} - {*apart}
     excluded = {*apart} & {*graph.order}
@@ -375,8 +374,8 @@ def _without_dependents(
 
 def _states(steps: PreparedSteps, names: Iterable[str]) -> dict[str, PulledState]:
     """
-    Return the provider states of the steps, without those that cannot be read, that another process
-    has locked (the step's own plan says whose lock it is), or that a merged one would hold rounded.
+    Return the provider states of the steps, except those that cannot be read, that are locked (the
+    step's own plan names the holder), or whose numbers would be rounded by merging.
     """
     states: dict[str, PulledState] = {}
 
@@ -397,7 +396,7 @@ def _states(steps: PreparedSteps, names: Iterable[str]) -> dict[str, PulledState
 
 def _own_configurations(prepared: PreparedStep) -> Iterator[str]:
     """
-    Return the sources of the providers that the module configures itself.
+    Yield the sources of providers that the module configures itself.
     """
     sources = prepared.snapshot.all_provider_sources
     return (sources.get(name, f"hashicorp/{name}") for name in prepared.snapshot.provider_blocks)
@@ -405,7 +404,7 @@ def _own_configurations(prepared: PreparedStep) -> Iterator[str]:
 
 def _configurations(prepared: PreparedStep) -> Iterator[tuple[str, ProviderConfiguration]]:
     """
-    Yield the provider configurations that the blueprint gives the step, by local name.
+    Yield the step's provider configurations in the blueprint, by local name.
     """
     work_dir = prepared.work_dir
     sources = prepared.snapshot.all_provider_sources

@@ -1,5 +1,5 @@
 """
-A step whose hook was interrupted: settled from what the hook left, never guessed.
+Settles a step whose hook was interrupted, from evidence alone.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def settle_hook(
     steps: PreparedSteps, prepared: PreparedStep, kind: HookKind, recalled: RecalledInputs
 ) -> OperationRecord:
     """
-    Conclude a step that is ``running`` one of its hooks, owner and hook gone, and say what was
-    concluded. The record of a module's root is settled before.
+    Conclude a step that is ``running`` a hook whose owner and process are gone, and report the
+    conclusion. The record of a hook's module is settled before.
     """
     services, marker = steps.services, prepared.record
     assert marker is not None, "only a record can be settled"
@@ -81,7 +81,7 @@ def _command(
     recalled: RecalledInputs,
 ) -> MutationEvidence | None:
     """
-    Return the evidence that the command left on disk; None if it is certain that it never began.
+    Return the evidence of a command hook on disk; None if it certainly never began.
     """
     services, target = steps.services, marker.target.target
     maskable = recalled.secrets_known and _knows_outputs(steps, target.step)
@@ -107,7 +107,7 @@ def _command(
 
 def _knows_outputs(steps: PreparedSteps, step: str) -> bool:
     """
-    Return whether the secrets among the step's outputs are known, so that what it said can be
+    Return whether the secrets among the step's outputs are known, so that the hook's output can be
     masked.
     """
     try:
@@ -125,7 +125,7 @@ def _conclude_module(
     kind: HookKind,
 ) -> OperationRecord:
     """
-    Conclude the hook from the status of its module's own target, where that run has changed it.
+    Conclude the hook by the status of its module's own target, if that run has changed it.
     """
     if root is not None and root.run_id == marker.run_id:
         if root.status in READY:

@@ -1,9 +1,9 @@
 """
-The hooks of a step, ``compensate`` and ``before_destroy``: each run is a mutation of the step.
+The hooks of a step, ``compensate`` and ``before_destroy``: each run of one is a mutation of the
+step.
 
-A command runs under the wrapper that
-engines run under; a module goes through the ordinary pipeline in a root of its own, whose record
-tells all of it, while that of the step tells that it was done.
+A command runs under the same wrapper as engines. A module goes through the normal pipeline as a
+step of its own, whose record holds the details; the record of the step says that it was done.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ _REMOVING = frozenset({"delete", "replace"})
 
 class HookRun:
     """
-    One action of one prepared step, carried out once.
+    One run of a hook of a prepared step.
 
-    What is raised before the marker leaves the step's record as it was; what happens after it is in
-    the record that is returned. ``reason`` is the person's.
+    An error before the marker leaves the step's record as it was; later ones are in the returned
+    record. ``reason`` is the user's.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class HookRun:
 
     def check(self) -> None:
         """
-        Raise what can be found wrong before anything is done: values that cannot be had, a program
-        that is not there, a module that would take down what it made for an earlier apply.
+        Raise errors that can be found before anything is done: missing values, a missing program, a
+        module that would destroy what it made for an earlier apply.
         """
         match self.action:
             case CommandHook():
@@ -107,9 +107,6 @@ class HookRun:
                 assert_never(self.action)
 
     def run(self) -> StepResult:
-        """
-        Carry it out.
-        """
         match self.action:
             case CommandHook():
                 return self._command(self.action)
@@ -151,7 +148,7 @@ class HookRun:
 
     def _call(self, program: Program, spec: CallSpec) -> MutationEvidence:
         """
-        Run the program; its last line tells most of why it failed.
+        Run the program; its last line of output usually says why it failed.
         """
         services = self.services
         lines: list[str] = []
@@ -190,7 +187,7 @@ class HookRun:
 
     def _resolved(self, template: Template) -> Json:
         """
-        Return the values of a template. What is sensitive in them is masked since it was read.
+        Return the value of a template. Its secrets were masked when they were read.
         """
         scope = self.runner.steps.values.action_scope(self.name)
         try:
@@ -203,8 +200,8 @@ class HookRun:
 
     def _approve(self, argv: tuple[str, ...]) -> None:
         """
-        Raise ApprovalMissing if a person is asked and does not agree. The approval of a destroy
-        holds for the work before it.
+        Raise ApprovalMissing if the user is asked and does not agree. The approval of a destroy
+        includes its hook.
         """
         services = self.services
         if self.kind == "compensate" and not self.runner.options.plan.approved:
@@ -220,7 +217,7 @@ class HookRun:
 
     def _environment(self) -> dict[str, str]:
         """
-        Return the variables that every command of a hook finds in its environment.
+        Return the variables that every hook command gets.
         """
         deployment, record = self.runner.deployment, self.before
         return {
@@ -236,8 +233,8 @@ class HookRun:
 
     def _module(self, action: ModuleHook) -> StepResult:
         """
-        Plan and approve the module in its own root, mark the step, then carry out the plan: the
-        step's marker tells of it before anything of the root changes.
+        Plan and approve the module, mark the step, then apply the plan: the step's marker names the
+        hook before anything of the module changes.
         """
         steps, root = self.runner.steps, action.root.name
         steps.prepare(root, current_module)
@@ -278,8 +275,8 @@ class HookRun:
 
     def _check_module(self, action: ModuleHook) -> None:
         """
-        A module that has made something is planned once more for this. One whose provider waits for
-        outputs cannot be made ready yet.
+        Plan a module that has made something before, just for this check. A module whose provider
+        waits for outputs cannot be prepared yet.
         """
         steps, root = self.runner.steps, action.root.name
         if steps.values.needs_outputs_first(root):
@@ -342,7 +339,7 @@ class HookRun:
 
     def _result(self, entry: OperationRecord, *, mutated: bool) -> StepResult:
         """
-        The fault is that of this hook; the entry may keep one of an earlier command.
+        Return the result with the fault of this hook; the entry may keep one of an earlier command.
         """
         self.runner.steps.update(self.name, entry)
         last, attempt = last_hook_result(entry, self.kind), entry.last_attempt
@@ -361,7 +358,7 @@ def check_earlier_work(
 ) -> None:
     """
     Raise Refused if the plan of a hook's module would replace or delete what it made for an earlier
-    apply of its step, unless a reason accepts it: a snapshot from then is not the same as one of
+    apply of its step, unless a reason accepts it: a backup from then cannot be replaced by one of
     today.
     """
     doomed = {item.name for item in plan.journal.planned if item.action in _REMOVING}
@@ -380,7 +377,7 @@ def check_earlier_work(
 
 def earlier_objects(steps: PreparedSteps, name: str, kind: HookKind) -> list[ObjectRef]:
     """
-    Return the objects of a hook's module that are there since before the last apply of the step.
+    Return the objects of a hook's module from before the last apply of the step.
     """
     root = steps.deployment.target(hook_step_name(name, kind))
     record = steps.records.get(root.step)
@@ -405,7 +402,7 @@ def earlier_objects(steps: PreparedSteps, name: str, kind: HookKind) -> list[Obj
 
 def check_outcome_known(last: HookResult | None, name: str, again: str) -> None:
     """
-    Raise Refused if the last run of a hook was cut short, so that nobody knows what it did.
+    Raise Refused if the last run of a hook was interrupted, so that its result is unknown.
     """
     if last is not None and last.verdict == "unknown":
         raise Refused(
@@ -429,7 +426,7 @@ def hook_exit_codes(result: StepResult, kind: HookKind, stopped: int) -> list[in
 
 def _check_scalars(resolved: Resolved) -> None:
     """
-    Raise Unresolvable if a reference brought in what is no text.
+    Raise Unresolvable if a reference resolves to something other than text.
     """
     items = (
         resolved.value.items() if isinstance(resolved.value, dict) else enumerate(resolved.value)

@@ -1,5 +1,5 @@
 """
-What a run says of the targets that left the blueprint, and what it must not take from them.
+Orphans in a run: they are reported, and what they need is not destroyed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from orchestrator.errors import Busy, EngineFailed, InDoubt, Invalid, Orchestrat
 
 def note_orphans(runner: StepRunner) -> None:
     """
-    Name the targets that are alive and no longer in the blueprint, as far as this run does not
-    touch them.
+    Report the orphans that are alive and not touched by this run.
     """
     services, orphans = runner.services, _orphans(runner)
     hooks = [str(r.target.target) for r in orphans if hook_of(r.target.step)]
@@ -52,7 +51,7 @@ def note_orphans(runner: StepRunner) -> None:
 
 def check_orphans(runner: StepRunner, going: Sequence[str]) -> None:
     """
-    Raise Refused if a destroy would take away what an orphan that stays needs, by its record.
+    Raise Refused if a destroy would remove what a remaining orphan needs, by its record.
     """
     destroyed = {step for step in going if runner.steps.status(step) not in (None, *NOTHING_THERE)}
     staying = [r for r in _orphans(runner) if r.target.step not in going]
@@ -80,9 +79,9 @@ def _orphans(runner: StepRunner) -> list[OperationRecord]:
 
 class GoneSteps(Struct, frozen=True):
     """
-    The provider states of steps of which no record says that something is there: those that hold
-    no objects (``empty``), the refusals of those that do (``alive``), and the errors of those that
-    could not be read (``unread``).
+    The provider states of steps that are recorded as gone or not at all: those without objects
+    (``empty``), refusals for those with objects (``alive``), and errors of those that could not be
+    read (``unread``).
     """
 
     empty: Sequence[str]
@@ -114,9 +113,9 @@ def look_at_gone_steps(steps: PreparedSteps, gone: Sequence[str]) -> GoneSteps:
 
 def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, OrchestratorError]:
     """
-    Return the refusals of the steps that are recorded as gone and whose provider state holds
-    objects. A state that cannot be read is noted and refuses nothing; one that holds none agrees
-    with a record that has gone back.
+    Return a refusal for each step that is recorded as gone and whose provider state holds objects.
+    A state that cannot be read causes a note only; an empty one counts as reconciled, in case the
+    record has gone back.
     """
     states = look_at_gone_steps(steps, _recorded_as_gone(steps, names))
     for name, error in states.unread.items():

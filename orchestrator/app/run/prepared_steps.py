@@ -1,5 +1,5 @@
 """
-The steps of a deployment made ready to work on: records, working directories, values between them.
+The steps of a deployment, prepared: records, working directories, values passed between them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def current_module(
     steps: PreparedSteps, step: Step, record: OperationRecord | None
 ) -> ModuleSource:
     """
-    Return the module as it was when this command first looked at it: what an apply works from.
+    Return the module as it was when this command first read it, for an apply.
     """
     snapshot = steps.current_snapshot(step)
     return ModuleSource(snapshot, lock_of(steps.services, record, snapshot))
@@ -65,10 +65,9 @@ def recorded_module(
     steps: PreparedSteps, step: Step, record: OperationRecord | None
 ) -> ModuleSource:
     """
-    Return the snapshot that was applied, as far as the store still has it: what a destroy works
-    from.
+    Return the snapshot that was applied, if the store still has it, for a destroy.
 
-    Where all that is to be settled is that a provider state was emptied, that state is enough.
+    If only an emptied provider state has to be settled, the backend alone is enough.
     """
     if record is not None and record.status is Status.RUNNING and is_parent_destroy(record):
         return backend_only(steps, step, record)
@@ -87,9 +86,9 @@ def recorded_source(
 
 def backend_only(steps: PreparedSteps, step: Step, record: OperationRecord | None) -> ModuleSource:
     """
-    Return a source with the backend and no module: enough to empty the provider state of a step
-    that went with its parent, whose providers may need values that are gone with the parent. Where
-    the module encrypts its state the source has the module, without providers.
+    Return a source with a backend and no module, to empty the provider state of an owned step: its
+    providers may need values that are gone with the parent. If the module encrypts its state, the
+    source has the module without providers.
     """
     if record is not None and record.state_encryption:
         recorded = recorded_source(steps, step, record)
@@ -100,11 +99,11 @@ def backend_only(steps: PreparedSteps, step: Step, record: OperationRecord | Non
 
 class PreparedSteps:
     """
-    The steps as one command knows them: laid out, read and settled. Methods may be called from
+    The steps as one command sees them: laid out, read and settled. Methods may be called from
     several threads.
 
-    ``evidence`` gives the directory where the calls of a step leave their files. A placeholder
-    stands for the ``unavailable_secrets`` among recorded inputs that cannot be had any more.
+    ``evidence`` returns the directory for the files of a step's calls. A placeholder replaces the
+    ``unavailable_secrets`` in recorded inputs.
     """
 
     def __init__(
@@ -163,8 +162,8 @@ class PreparedSteps:
         selected: Collection[str] = (),
     ) -> None:
         """
-        Read the newest records of all steps, each of them ours and none of them live, but for those
-        that runs ``beside`` this one work on and that the selected ones have nothing to do with.
+        Read the newest records of all steps. Each must be ours and not live, except those that runs
+        ``beside`` this one work on and that the selected steps do not depend on.
         """
         graph = self.deployment.graph
         near = {
@@ -187,8 +186,8 @@ class PreparedSteps:
 
     def current_snapshot(self, step: Step) -> Snapshot:
         """
-        Return a step's module, packed once, also for other steps that use it: what is edited
-        meanwhile is for the next command.
+        Return a step's module, packed once for all steps that use it: later edits are for the next
+        command.
         """
         for module, snapshot in self._packed:
             if module == step.module:
@@ -207,7 +206,7 @@ class PreparedSteps:
         self, steps: Iterable[str], work: Callable[[str], None]
     ) -> dict[str, OrchestratorError]:
         """
-        Do something with steps concurrently and return the errors by step.
+        Call ``work`` for steps concurrently and return the errors by step.
         """
         failures: dict[str, OrchestratorError] = {}
 
@@ -223,7 +222,7 @@ class PreparedSteps:
 
     def prepare(self, name: str, source: SourceOf) -> None:
         """
-        Make one step ready, once: guards on its record, snapshot, working directory, ``init``.
+        Prepare one step, once: guards on its record, snapshot, working directory, ``init``.
         """
         with self._prepare_locks[name]:
             if name not in self.prepared:
@@ -235,8 +234,8 @@ class PreparedSteps:
 
     def prepare_elsewhere(self, step: Step, source: SourceOf, *, moving: bool) -> PreparedStep:
         """
-        Make a step ready anew with the backend of this ``step``; ``moving``: its record may be
-        bound to another provider state.
+        Prepare a step again with the backend of this ``step``; ``moving``: its record may be bound
+        to another provider state.
         """
         with self._prepare_locks[step.name]:
             self._places = {
@@ -278,8 +277,8 @@ class PreparedSteps:
 
     def _initialise(self, name: str, root: WorkDir, snapshot: Snapshot) -> None:
         """
-        Have ``init`` done in a step's working directory. Of steps that differ in nothing but the
-        place of their provider state one is initialised, and the others take over what it did.
+        Run ``init`` in a step's working directory. Of steps that differ only in the location of
+        their provider state, one is initialised and the others copy its result.
         """
         self._tries[name] += 1
         evidence, serial = self.evidence(name), self._tries[name]
@@ -296,8 +295,8 @@ class PreparedSteps:
         self, step: Step, record: OperationRecord | None, module: ModuleSource, lookup: Lookup
     ) -> tuple[WorkDir, EngineInfo]:
         """
-        Return the working directory, and the engine as it is in there: a version manager chooses by
-        the files of the module. Where that is another one the directory is laid out for it.
+        Return the working directory and its engine, which a version manager may choose by the
+        module's files. If it is another engine, the directory is laid out again for it.
         """
         services, engine = self.services, self.services.engine.info
         while True:
@@ -340,8 +339,8 @@ class PreparedSteps:
 
     def outputs(self, name: str) -> Mapping[str, StateOutput]:
         """
-        Return the outputs of a step as its provider state holds them now; read once per run. Raises
-        Unresolvable if the blueprint no longer has the step.
+        Return the outputs in a step's current provider state; read once per run. Raises
+        Unresolvable if the step is no longer in the blueprint.
         """
         if name not in self.deployment.steps:
             raise Unresolvable(f"there is no step {name!r} any more")
@@ -359,8 +358,8 @@ class PreparedSteps:
         self, name: str, outputs: Mapping[str, StateOutput]
     ) -> Mapping[str, StateOutput]:
         """
-        Return the outputs with those that are null, which no provider state holds: what the module
-        that a step was applied from declares.
+        Return the outputs with null ones added, which provider state omits: those that the applied
+        module declares.
         """
         record = self.records.get(name)
         if record is None or record.status not in READY or record.deployment is None:
@@ -374,7 +373,7 @@ class PreparedSteps:
 
     def _check_state(self, name: str, state: PulledState) -> None:
         """
-        Hold a provider state that was read against the step's record.
+        Compare a provider state with the step's record.
 
         Law: state moved without us.
         """
@@ -385,7 +384,7 @@ class PreparedSteps:
 
     def update(self, name: str, record: OperationRecord, state: PulledState | None = None) -> None:
         """
-        Remember a step's new record and, where it was read, its provider state.
+        Remember a step's new record and, if it was read, its provider state.
         """
         self.records[name] = record
         if name in self.prepared:
@@ -397,8 +396,8 @@ class PreparedSteps:
 
     def learn_secrets(self, record: OperationRecord | None, state: PulledState) -> PulledState:
         """
-        Return the state, knowing also which outputs were secret when the target was applied: this
-        run may not see what they were made from.
+        Return the state with the outputs marked that were secret when the target was applied: this
+        run may not know the secrets they were made from.
         """
         shapes = {**record.outputs, **record.masked_outputs} if record else {}
         return learn_secrets(self.services.masker, state, shapes)
@@ -414,8 +413,8 @@ def steps_to_read(
     run_id: str = "",
 ) -> Iterator[PreparedSteps]:
     """
-    Yield the steps for a command that makes no run, with their records. Meanwhile nobody else works
-    in their directories; evidence is gone at the end.
+    Yield the steps, with their records, for a command that makes no run. Their working directories
+    are locked meanwhile; evidence is removed at the end.
     """
     with (
         services.workdirs.lock(deployment.blueprint, deployment.environment),

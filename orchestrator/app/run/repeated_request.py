@@ -1,6 +1,6 @@
 """
-Requests that carry a token: made again, as a CI job that was restarted does, they return the run
-that they have made already.
+Requests with a token. A repeated one, for example of a restarted CI job, returns the run that it
+made before.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ def earlier_run(
     run_id: str,
 ) -> RunRecord | None:
     """
-    Return the run that has carried this request out already; None if ``run_id`` is to do so.
+    Return the run that has carried out this request; None if ``run_id`` is to do so.
 
-    Raises Refused if the token named another request, Busy while the run is under way; with
-    ``wait`` it is waited for. One that was cut short, or that failed before it recorded anything,
-    is made again: its steps are settled as those of any such run.
+    Raises Refused if the token was used for another request, Busy while that run is in progress;
+    with ``wait`` it is waited for. A run that was interrupted, or failed before it recorded
+    anything, is repeated: its steps are settled as usual.
     """
     token, store = request.options.request_token, services.store
     if token is None:
@@ -87,9 +87,9 @@ def take_request(
     run_id: str,
 ) -> None:
     """
-    Note under the claim that ``run_id`` carries the request out: a run that does not get the claim
-    never takes the request from the one that has it. Raises Busy if another run has carried it out
-    while this one waited for the claim.
+    Record, while holding the claim, that ``run_id`` carries out the request: a run without the
+    claim must not take the request from the one that has it. Raises Busy if another run has carried
+    it out while this one waited for the claim.
     """
     if request.options.request_token is None:
         return
@@ -109,7 +109,7 @@ def take_request(
 
 def _name(deployment: Deployment, request: RunRequest, selected: Sequence[str]) -> str:
     """
-    Return the name of the blob that has the run of a request.
+    Return the name of the blob with the run of a request.
     """
     key = [deployment.project, deployment.blueprint, deployment.environment, request.verb]
     about = json.dumps([*key, *sorted(selected), request.options.request_token])
@@ -118,14 +118,14 @@ def _name(deployment: Deployment, request: RunRequest, selected: Sequence[str]) 
 
 def run_of_request(data: bytes | None) -> str | None:
     """
-    Return the run of a request, as it is stored.
+    Return the run stored in the blob of a request.
     """
     return _parsed(data)["run_id"] if data else None
 
 
 def _digest(services: Services, deployment: Deployment, request: RunRequest) -> str:
     """
-    Return a digest that is equal for requests that ask for the same.
+    Return a digest that is equal for equal requests.
     """
     approval = request.options.plan.approval
     parts = {

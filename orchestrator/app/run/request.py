@@ -1,5 +1,5 @@
 """
-What a command was asked to do: one request per command, and the options that all of them share.
+One request per command, and the options that all of them share.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NOT_ARGUMENTS = {
 
 class ImportSpec(Struct, frozen=True):
     """
-    An object that exists, and the address it belongs at.
+    An existing object, and the address to import it at.
     """
 
     address: str
@@ -42,7 +42,7 @@ class ImportSpec(Struct, frozen=True):
     @classmethod
     def parse(cls, text: str) -> ImportSpec:
         """
-        From ``ADDRESS=ID``; keys in the address may hold "=". Raises ValueError if it is none.
+        Parse ``ADDRESS=ID``; keys in the address may hold "=". Raises ValueError if it is invalid.
 
         >>> ImportSpec.parse('aws_x.y["a=b"]=i-1=2')
         ImportSpec(address='aws_x.y["a=b"]', object_id='i-1=2')
@@ -63,15 +63,14 @@ class RunOptions(Struct, frozen=True, kw_only=True):
     """
     The options that commands share.
 
-    ``steps`` and ``exclude`` are patterns (`Graph.select`); ``orphaned`` selects among the
-    steps that left the blueprint. ``at`` is the sequence that the newest entry of the one
-    selected step must have, 0 for no record: the command was offered on it. ``takeover`` and
-    ``skip_preflight`` (start although steps could not be prepared) carry reasons, ``confirm``
-    the name of a protected environment. ``max_age`` is in seconds how old an approval may be.
-    ``unavailable_secrets`` are inputs that a destroy does without. ``interactive`` says that a
-    person can be asked, ``inputs_given`` that the command line named inputs, so that a
-    repetition needs them too; ``engine`` is the option as it was given. ``request_token`` names the
-    request: repeated with it, it is carried out once.
+    ``steps`` and ``exclude`` are patterns (`Graph.select`); ``orphaned`` selects among the orphans.
+    ``at`` is the sequence that the newest entry of the one selected step must have, 0 for no
+    record: the entry on which the command was offered. ``takeover`` and ``skip_preflight`` (start
+    although steps could not be prepared) are reasons, ``confirm`` is the name of a protected
+    environment. ``max_age`` is the maximal age of an approval in seconds. ``unavailable_secrets``
+    are inputs that a destroy may do without. ``interactive``: the user can be asked.
+    ``inputs_given``: the command line set inputs, so that a repetition must, too. ``engine`` is the
+    option as given. ``request_token`` names the request: it is carried out once.
     """
 
     engine: str | None = None
@@ -97,7 +96,7 @@ class RunOptions(Struct, frozen=True, kw_only=True):
 
 class RunRequest(Struct, frozen=True, kw_only=True):
     """
-    The common part of all requests. ``lineage`` says which earlier run this one comes from.
+    The fields that all requests share. ``lineage`` is the earlier run that this one repeats.
     """
 
     verb: ClassVar[Verb]
@@ -107,29 +106,28 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     @property
     def mutates(self) -> bool:
         """
-        Whether more than records changes, so that somebody has to approve it.
+        Whether it changes more than records, so that it must be approved.
         """
         return True
 
     @property
     def needs_approval(self) -> bool:
         """
-        Whether a person is asked before it: for what `mutates`, and for a word that a record rests
-        on.
+        Whether the user is asked first: for mutations, and for records that rest on a person's
+        word.
         """
         return self.mutates
 
     @property
     def needs_confirmation(self) -> bool:
         """
-        Whether the name of a protected environment has to be given.
+        Whether the name of a protected environment is required.
         """
         return self.mutates
 
     def arguments(self) -> dict[str, Json]:
         """
-        Return the part of the request that the run record keeps: every option that is not at its
-        default.
+        Return the options for the run record: those that differ from their defaults.
         """
         return dict(
             argument
@@ -156,7 +154,8 @@ def _json(value: object) -> Json:
 
 class ApplyRequest(RunRequest, frozen=True, kw_only=True):
     """
-    ``unfinished`` leaves out what is ok; ``from_run`` is the run whose modules are promoted.
+    The request of ``apply``. ``unfinished`` leaves out steps that are ok; ``from_run`` is the run
+    whose modules are promoted.
     """
 
     verb: ClassVar[Verb] = "apply"
@@ -166,7 +165,7 @@ class ApplyRequest(RunRequest, frozen=True, kw_only=True):
 
 class RedeployRequest(ApplyRequest, frozen=True, kw_only=True):
     """
-    ``from_run`` is the failed run that this is a new attempt after.
+    The request of ``redeploy``: a new attempt after the failed run ``from_run``.
     """
 
     verb: ClassVar[Verb] = "redeploy"
@@ -174,8 +173,8 @@ class RedeployRequest(ApplyRequest, frozen=True, kw_only=True):
 
 class RerunRequest(RunRequest, frozen=True, kw_only=True):
     """
-    An earlier run again. ``from_run`` is its id if somebody named it; ``accept_changed_secret``
-    names the secrets that may differ from those of that run.
+    The request to repeat an earlier run. ``from_run`` is its id, if given;
+    ``accept_changed_secret`` names secrets that may differ from those of that run.
     """
 
     from_run: str | None = None
@@ -184,7 +183,7 @@ class RerunRequest(RunRequest, frozen=True, kw_only=True):
 
 class RetryRequest(RerunRequest, frozen=True, kw_only=True):
     """
-    The request of ``retry``: apply again what a failed run left undone.
+    The request of ``retry``: apply what a failed run left undone.
     """
 
     verb: ClassVar[Verb] = "retry"
@@ -192,8 +191,8 @@ class RetryRequest(RerunRequest, frozen=True, kw_only=True):
 
 class RollbackRequest(RerunRequest, frozen=True, kw_only=True):
     """
-    The steps as a good run left them; ``unverified`` is the reason to go back to one without
-    checks.
+    The request of ``rollback``: apply the steps as in an earlier run; ``unverified`` is the reason
+    to accept one without checks.
     """
 
     verb: ClassVar[Verb] = "rollback"
@@ -202,8 +201,8 @@ class RollbackRequest(RerunRequest, frozen=True, kw_only=True):
 
 class DestroyRequest(RunRequest, frozen=True, kw_only=True):
     """
-    ``skip_before_destroy`` is the reason to destroy without the hook, ``repeat`` the one to carry
-    it out again.
+    The request of ``destroy``. ``skip_before_destroy`` is the reason to skip the hook, ``repeat``
+    the reason to run it again.
     """
 
     verb: ClassVar[Verb] = "destroy"
@@ -213,7 +212,8 @@ class DestroyRequest(RunRequest, frozen=True, kw_only=True):
 
 class CompensateRequest(RunRequest, frozen=True, kw_only=True):
     """
-    ``repeat`` is the reason to do again what was done, or may have been.
+    The request of ``compensate``. ``repeat`` is the reason to repeat what was done, or may have
+    been.
     """
 
     verb: ClassVar[Verb] = "compensate"
@@ -222,7 +222,7 @@ class CompensateRequest(RunRequest, frozen=True, kw_only=True):
 
 class VerifyRequest(RunRequest, frozen=True, kw_only=True):
     """
-    The checks of what is applied.
+    The request of ``verify``: run the checks of what is applied.
     """
 
     verb: ClassVar[Verb] = "verify"
@@ -234,8 +234,8 @@ class VerifyRequest(RunRequest, frozen=True, kw_only=True):
 
 class ReconcileRequest(RunRequest, frozen=True, kw_only=True):
     """
-    The request of ``reconcile``: settle what is uncertain. The fields are the state operations that
-    are asked for, and whether the provider is asked for objects that are recorded as gone.
+    The request of ``reconcile``: settle what is in doubt. The fields are the requested state
+    operations, and whether the provider is queried for objects that are recorded as gone.
     """
 
     verb: ClassVar[Verb] = "reconcile"
@@ -262,8 +262,8 @@ class ReconcileRequest(RunRequest, frozen=True, kw_only=True):
 
 class AdoptRequest(RunRequest, frozen=True, kw_only=True):
     """
-    Existing state under records; ``accept_changes`` is the reason to adopt what an apply would
-    change.
+    The request of ``adopt``: start recording existing state; ``accept_changes`` is the reason to
+    adopt what an apply would change.
     """
 
     verb: ClassVar[Verb] = "adopt"
@@ -276,7 +276,7 @@ class AdoptRequest(RunRequest, frozen=True, kw_only=True):
 
 class ImportRequest(RunRequest, frozen=True, kw_only=True):
     """
-    One object into one step.
+    The request of ``import``: one object into one step.
     """
 
     verb: ClassVar[Verb] = "import"
@@ -285,7 +285,7 @@ class ImportRequest(RunRequest, frozen=True, kw_only=True):
 
 class MoveRequest(RunRequest, frozen=True, kw_only=True):
     """
-    The provider state of one step, to where the blueprint says now.
+    The request of ``backend move``: move the provider state of one step to the blueprint's backend.
     """
 
     verb: ClassVar[Verb] = "move"
@@ -293,7 +293,7 @@ class MoveRequest(RunRequest, frozen=True, kw_only=True):
 
 class ExecRequest(RunRequest, frozen=True, kw_only=True):
     """
-    A command of the engine, in words.
+    The request of ``exec``: an engine command, in words.
     """
 
     verb: ClassVar[Verb] = "exec"
@@ -302,7 +302,7 @@ class ExecRequest(RunRequest, frozen=True, kw_only=True):
 
 class RetainRequest(RunRequest, frozen=True, kw_only=True):
     """
-    Steps that no destroy touches, by whom and until the review.
+    The request of ``retain``: steps that no destroy touches, with owner and date of review.
     """
 
     verb: ClassVar[Verb] = "retain"
@@ -320,7 +320,7 @@ class RetainRequest(RunRequest, frozen=True, kw_only=True):
 
 class ReleaseRequest(RunRequest, frozen=True, kw_only=True):
     """
-    Retained steps that a destroy may take down again.
+    The request of ``release``: stop retaining steps.
     """
 
     verb: ClassVar[Verb] = "release"
@@ -336,10 +336,10 @@ class ReleaseRequest(RunRequest, frozen=True, kw_only=True):
 
 class PlanRequest(Struct, frozen=True, kw_only=True):
     """
-    The request of ``plan``: which steps, for an apply or a destroy; with ``separate`` each step on
-    its own. Without ``locking`` the engine takes no lock on the provider state: who may only read
-    it cannot. Without ``hooks`` a destroy plans no module of a `before_destroy`. ``affected`` are
-    the steps that a change touches, with the reasons, where only those are meant.
+    The request of ``plan``: the steps, for an apply or a destroy; with ``separate`` each step on
+    its own. Without ``locking`` the engine does not lock the provider state, which read-only
+    credentials cannot. Without ``hooks`` a destroy does not plan the modules of `before_destroy`.
+    ``affected`` are the steps that a change affects, with the reasons, if only those are planned.
     """
 
     options: RunOptions = field(default_factory=RunOptions)

@@ -30,10 +30,10 @@ def run(
     work: Callable[[StepRunner, Sequence[str]], None],
 ) -> int:
     """
-    Carry out a request on the selected steps; the exit code.
+    Carry out a request on the selected steps and return the exit code.
 
-    Usage, ApprovalMissing and StoreUnavailable are raised before a run exists. Everything after
-    that ends in the run record and in the ``run_finished`` event.
+    Raises Usage, ApprovalMissing and StoreUnavailable before a run exists. Everything after that
+    ends in the run record and in the ``run_finished`` event.
     """
     options = request.options
     selected = select_steps(deployment, options, request.verb)
@@ -83,8 +83,7 @@ def run(
 
 def _check_updates_only(services: Services, request: RunRequest) -> None:
     """
-    Raise StoreUnavailable if the store has gone back and more is asked for than to bring records up
-    to date.
+    Raise StoreUnavailable if the store has gone back, unless the request only updates records.
     """
     if services.gone_back() and request.needs_approval:
         raise StoreUnavailable(
@@ -96,8 +95,8 @@ def _check_updates_only(services: Services, request: RunRequest) -> None:
 
 def _sweep_killed(session: Session) -> None:
     """
-    Remove what the killed runs left unmasked whose claim was taken over: of a step whose entry of
-    that run is no longer `running` also what its mutating calls said.
+    Remove the unmasked files of killed runs whose claim was taken over; for a step whose entry of
+    that run is no longer `running`, also the output of its mutating calls.
     """
     services, deployment = session.services, session.deployment
     if not session.takes_over_from:
@@ -133,8 +132,8 @@ def _report_start(session: Session, request: RunRequest, selected: Sequence[str]
 @contextmanager
 def _working_directories(session: Session, *, wait: bool) -> Iterator[None]:
     """
-    Hold the working directories while the body runs. Another job in the same checkout, or a command
-    that only reads, is waited for.
+    Hold the lock on the working directories while the body runs. Another job in the same checkout,
+    or a reading command, is waited for.
     """
     services, deployment = session.services, session.deployment
     with ExitStack() as stack:
@@ -153,8 +152,8 @@ def _working_directories(session: Session, *, wait: bool) -> Iterator[None]:
 @contextmanager
 def _handing_back(session: Session) -> Iterator[None]:
     """
-    Give the claim back to the run it was taken from, where the body ends with Busy before anything
-    was recorded: that run is alive.
+    Yield the claim to the run it was taken from if the body ends with Busy before anything was
+    recorded: that run is alive.
     """
 
     def entries() -> set[str]:
@@ -177,8 +176,8 @@ def _handing_back(session: Session) -> Iterator[None]:
 
 def _check_takeover(services: Services, deployment: Deployment, options: RunOptions) -> None:
     """
-    Raise Busy if a takeover would be refused once the claim is held: it would have broken the claim
-    of a run that is alive for nothing.
+    Raise Busy if a takeover would be refused after taking the claim: that would break the claim of
+    a live run for nothing.
     """
     if options.takeover is None or options.wait:
         return
@@ -190,7 +189,7 @@ def _check_takeover(services: Services, deployment: Deployment, options: RunOpti
 
 def _note_changed_secrets(services: Services, deployment: Deployment) -> None:
     """
-    Say which secrets are not those that the rerun file was written with.
+    Report which secrets differ from those of the rerun file.
     """
     for name, item in deployment.inputs.items():
         if item.digest is not None and item.digest != digest(item.value, services.key):

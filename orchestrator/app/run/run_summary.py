@@ -1,5 +1,5 @@
 """
-The end of a run: its verdict, what is alive, and the commands that make sense now.
+The end of a run: its verdict, live objects, and the next commands.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ EXIT_BY_CODE = {
 
 def exit_codes_of(fault: Fault | None, doubts: Sequence[Doubt], stopped: int) -> list[int]:
     """
-    Return the exit codes of a step's outcome; ``stopped`` is the exit code of the run's own signal.
+    Return the exit codes of a step's outcome; ``stopped`` is the exit code of the run's signal.
     """
     codes = [InDoubt.exit_code] if doubts else []
     if fault is not None:
@@ -75,7 +75,7 @@ def exit_codes_of(fault: Fault | None, doubts: Sequence[Doubt], stopped: int) ->
 
 def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
     """
-    Return an error that left no entry, as the run record keeps it.
+    Return an error that left no entry as a fault for the run record.
     """
     phase: Phase = "plan"
     lines = masker.mask(exc.message).splitlines()
@@ -111,7 +111,7 @@ def finish_run(
     session: Session, request: RunRequest, error: OrchestratorError | None, *, started: float
 ) -> int:
     """
-    Finish the run record and report its end; returns the exit code.
+    Finish the run record, report the end and return the exit code.
     """
     services = session.services
     if error is not None:
@@ -184,8 +184,8 @@ def _report_end(
 
 class _RecordedOutcome(Struct, frozen=True):
     """
-    What is recorded at the end of a run: of the blueprint's steps, the verdict over them and over
-    what failed without leaving an entry, and the targets that are alive and not in the blueprint.
+    The records at the end of a run: those of the blueprint's steps, the verdict over them and over
+    failures without an entry, and the orphans that are alive.
     """
 
     records: Sequence[OperationRecord]
@@ -229,7 +229,7 @@ def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
 
 def _outputs(run: RunRecord, records: Iterable[OperationRecord]) -> tuple[KnownOutputs, ...]:
     """
-    Return the outputs that an apply leaves for others to use.
+    Return the outputs of the ok steps of an apply.
     """
     ready = (StepStatus.OK, StepStatus.RETAINED)
     well = {row.step for row in run.steps if row.status in ready}
@@ -246,15 +246,15 @@ def _outputs(run: RunRecord, records: Iterable[OperationRecord]) -> tuple[KnownO
 
 def _not_found(fault: Fault) -> bool:
     """
-    Return whether the provider, or provider state, did not have what is recorded.
+    Return whether recorded objects were missing at the provider or in provider state.
     """
     return fault.code == "vanished" or (fault.code == "in_doubt" and fault.phase == "surgery")
 
 
 def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple[LiveObjects, ...]:
     """
-    Return the objects that exist, by step; one that is in doubt, was deleted although provider
-    state still holds it, or was not found by this run, is not called alive.
+    Return the existing objects by step, without those in doubt, deleted but still in provider
+    state, or not found by this run.
     """
     vanished = {row.step for row in rows if row.error and _not_found(row.error)}
     live = []
@@ -288,7 +288,7 @@ def _next(
     outcome: _RecordedOutcome | None,
 ) -> tuple[NextCommand, ...]:
     """
-    Return the exact commands that help, most useful first; none where all went well.
+    Return the next commands, most useful first; none after success.
     """
     rows = session.run.steps
     if session.services.gone_back() and not isinstance(error, StoreUnavailable):
@@ -338,7 +338,7 @@ def _repeated(ended: EndedCommand, why: str) -> tuple[NextCommand, ...]:
 
 def _inspection(session: Session) -> Inspection:
     """
-    What can be seen once the run has ended, as reading commands see it.
+    Return an inspection of the state after the run, as reading commands see it.
     """
     services = session.services
     reader = ReadContext(
@@ -368,8 +368,7 @@ def _advised(session: Session, inspection: Inspection, step: str) -> StepAdvice:
 
 def _refused_for_engine(session: Session, outcome: _RecordedOutcome | None) -> set[str]:
     """
-    Return the kinds of engine that wrote the provider states of steps which were refused for the
-    engine.
+    Return the kinds of engine that wrote the provider states of steps refused for their engine.
     """
     refused = {r.step for r in session.run.steps if r.error and r.error.code == "engine_change"}
     records = outcome.records if outcome else ()
@@ -383,7 +382,7 @@ def _ended_command(
     outcome: _RecordedOutcome | None,
 ) -> EndedCommand:
     """
-    Return the command that ended, with what the commands offered next keep of it.
+    Return the command that ended, with the options that offered commands keep.
     """
     options, lineage = request.options, session.run.lineage
     inputs = ("--input-file", str(session.rerun_file)) if session.rerun_file else ()
@@ -490,7 +489,7 @@ def _option_words(arguments: Mapping[str, Json], options: Mapping[str, str]) -> 
 
 def _is_of_options(error: OrchestratorError | None) -> bool:
     """
-    Return whether the error is in the command itself: what is wrong in a file has a place there.
+    Return whether the error is in the command line: an error in a file has a place there.
     """
     return isinstance(error, Invalid) and any(item.at is None for item in error.problems)
 

@@ -1,8 +1,8 @@
 """
-The steps of one run on their way: selected, prepared, settled, worked on, reported.
+Runs the steps of one run: selects, prepares, settles, works on and reports them.
 
-`StepRunner.run` is the one loop over steps of every mutating command; a `StepPolicy` says what a
-command does with one of them.
+`StepRunner.run` is the only loop over steps of mutating commands; a `StepPolicy` says what a
+command does with each.
 """
 
 from __future__ import annotations
@@ -54,27 +54,26 @@ StepWork = Callable[[str], Outcome]
 
 def no_reason(_: str) -> None:
     """
-    No step is left alone.
+    Skip no step.
     """
 
 
 def nothing_more(_: Sequence[str]) -> Mapping[str, OrchestratorError]:
     """
-    No further check before the first step.
+    Check nothing before the first step.
     """
     return {}
 
 
 class StepPolicy(Struct, frozen=True):
     """
-    The rules by which a command treats its steps.
+    How a command treats its steps.
 
-    ``work`` carries out one of them. ``skip`` says why one is left alone. ``source`` gives what
+    ``work`` works on one of them. ``skip`` returns why one is skipped. ``source`` returns what
     working directories are laid out from, None if only records change; interrupted steps are
-    settled unless ``settles`` is False. ``early`` are the steps to prepare before the first of them
-    is worked on, all where it is None. ``check`` says, by step, what else is wrong, or raises; it
-    is asked once all of them are prepared and settled. ``graph`` orders them where that of the
-    blueprint does not.
+    settled unless ``settles`` is False. ``early`` are the steps to prepare before the first is
+    worked on, all if None. ``check`` returns further errors by step, or raises; it is called once
+    all are prepared and settled. ``graph`` orders the steps instead of the blueprint's graph.
     """
 
     work: StepWork
@@ -89,7 +88,7 @@ class StepPolicy(Struct, frozen=True):
 
 class StepRunner:
     """
-    The work of one run over its steps. Methods may be called from several threads.
+    Runs the steps of one run. Methods may be called from several threads.
     """
 
     def __init__(self, session: Session, request: RunRequest) -> None:
@@ -111,10 +110,10 @@ class StepRunner:
 
     def run(self, selected: Sequence[str], policy: StepPolicy) -> None:
         """
-        Work on the selected steps that are not left alone, upstreams first.
+        Work on the selected steps that are not skipped, upstreams first.
 
-        Whatever can be found wrong is found before the first of them is worked on: then nothing is
-        started at all. The records have been read.
+        Whatever can be found wrong is found before work on the first step: then nothing is started.
+        The records must have been read.
         """
         todo = self.select(selected, policy.skip)
         failures: dict[str, OrchestratorError] = {}
@@ -133,7 +132,7 @@ class StepRunner:
 
     def select(self, selected: Sequence[str], skip: Callable[[str], str | None]) -> list[str]:
         """
-        Return the steps that are worked on; the others are reported as left alone, with the reason.
+        Return the steps to work on; the others are reported as skipped, with the reason.
         """
         todo = []
         for name in selected:
@@ -154,8 +153,8 @@ class StepRunner:
         missing: Collection[str] = (),
     ) -> list[Unstarted]:
         """
-        Run the steps of a graph side by side (`run_steps`) and report how each of them ended; those
-        that never ran are returned as well.
+        Run the steps of a graph concurrently (`run_steps`) and report how each ended. Returns those
+        that never ran, which are reported, too.
         """
         unstarted = run_steps(
             graph,
@@ -178,8 +177,8 @@ class StepRunner:
 
     def read_records(self) -> None:
         """
-        The newest records of all steps, each of them ours and none of them live; raises Refused if
-        the one that the request was given for has moved on since.
+        Read the newest records of all steps; each must be ours and not live. Raises Refused if the
+        step has moved on since the entry that the command was offered on.
         """
         self.steps.read_records(
             wait=self.options.wait,
@@ -193,8 +192,8 @@ class StepRunner:
 
     def settle_all(self) -> dict[str, OrchestratorError]:
         """
-        Conclude every interrupted record among the prepared steps, upstreams first; what went
-        wrong, by step.
+        Conclude every interrupted record among the prepared steps, upstreams first, and return the
+        errors by step.
         """
         failures: dict[str, OrchestratorError] = {}
         hooks = (name for name in tuple(self.steps.prepared) if hook_of(name))
@@ -229,7 +228,7 @@ class StepRunner:
 
     def _settle_root(self, root: str) -> None:
         """
-        Conclude the record of an action's module if it is interrupted; it is prepared anew later.
+        Conclude the record of a hook's module if it is interrupted; it is prepared again later.
         """
         if self.steps.status(root) is not Status.RUNNING:
             return
@@ -264,7 +263,7 @@ class StepRunner:
 
     def row(self, name: str, **changes: Unpack[StepRunChanges]) -> StepRun:
         """
-        Return the step's row of this run with ``changes``, written to the run record.
+        Update the step's row of this run, write the run record and return the row.
         """
         row = self.session.result(name).model_copy(update=changes)
         self.session.report(row)
@@ -280,7 +279,7 @@ class StepRunner:
         **changes: Unpack[StepRunChanges],
     ) -> StepRun:
         """
-        Report the end of a step, to the run record and to the person.
+        Report the end of a step, to the run record and to the user.
         """
         now = self.services.clock.monotonic()
         prepared = self.steps.prepared.get(name)
@@ -306,7 +305,7 @@ class StepRunner:
         self, name: str, result: StepResult, *, attempts: int = 1, verb: str | None = None
     ) -> Outcome:
         """
-        Report the entry that a pipeline wrote; ``verb`` is what it did, if not what the run does.
+        Report the entry that a pipeline wrote; ``verb`` is what it did, if not the run's command.
         """
         verb = verb or self.request.verb
         record, resources = result.record, result.record.resources
@@ -341,8 +340,8 @@ class StepRunner:
         self, name: str, entry: OperationRecord, /, **changes: Unpack[StepRunChanges]
     ) -> Outcome:
         """
-        Report the entry that ended a step without a pipeline; ``changes`` are what its row tells
-        beside that.
+        Report the entry that ended a step without a pipeline; ``changes`` are further fields of its
+        row.
         """
         row: StepRunChanges = {
             "attempts": 1,
@@ -357,8 +356,8 @@ class StepRunner:
 
     def end_with_error(self, name: str, exc: OrchestratorError, *, attempts: int = 1) -> Outcome:
         """
-        Report an error that left the record as this run found it; where an outcome lies in the
-        spool the record is still ``running``.
+        Report an error that left the record as this run found it; if its outcome was spooled, the
+        record is still ``running``.
         """
         self.session.fail(exc.exit_code)
         if isinstance(exc, Stopped | ApprovalMissing | PlanChanged):
@@ -398,7 +397,7 @@ class StepRunner:
 
     def end_skipped(self, name: str, reason: str, /, **changes: Unpack[StepRunChanges]) -> None:
         """
-        Report a step that this run leaves alone.
+        Report a step that this run skips.
         """
         changes["reason"] = reason
         self.end(name, StepStatus.SKIPPED, **changes)
@@ -421,7 +420,7 @@ class StepRunner:
         self, steps: Sequence[str], failures: Mapping[str, OrchestratorError]
     ) -> None:
         """
-        Report a run that ends before its first mutation: what is wrong, and all the rest pending.
+        Report a run that ends before its first mutation: the errors, and all other steps pending.
 
         An error in a step that is only read (not selected) is raised.
         """
@@ -443,7 +442,7 @@ class StepRunner:
 
     def report_unstarted(self, rows: Sequence[Unstarted]) -> None:
         """
-        Report the steps that never ran: ``pending``, with what they wait for.
+        Report the steps that never ran: ``pending``, with the steps they wait for.
         """
         for item in rows:
             self.end(
@@ -456,8 +455,8 @@ class StepRunner:
 
 def _row_changes(resources: Resources, verb: str) -> StepRunChanges:
     """
-    Return the changes of the step's row by a mutation; what an earlier apply made is not the doing
-    of a destroy.
+    Return the changes of the step's row by a mutation; objects made by an earlier apply are not
+    counted for a destroy.
     """
     changes: StepRunChanges = {
         "deleted": resources.deleted,

@@ -1,5 +1,5 @@
 """
-Which steps a command is about, and whether it may go on with them.
+Selects the steps of a command, and checks whether it may start.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from orchestrator.errors import ApprovalMissing, Refused, Usage
 
 def match_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple[str, ...]:
     """
-    Return the steps that a request names: of those that left the blueprint if it is about
-    ``orphaned`` ones, else of the others. Some commands may name the modules of hooks instead.
+    Return the steps that a request names: orphans with ``orphaned``, else steps of the blueprint.
+    Some commands may name the modules of hooks instead.
     """
     takes_hooks = verb in ("destroy", "exec", "move", "reconcile")
     if takes_hooks and any(hook_of(name) for name in options.steps):
@@ -32,7 +32,8 @@ def match_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple
 
 def _match_hook_targets(deployment: Deployment, names: Sequence[str]) -> tuple[str, ...]:
     """
-    Raise Usage if steps are named beside them, or what the blueprint does not declare.
+    Return the named modules of hooks. Raises Usage if steps are named beside them, or if one is not
+    declared.
     """
     hooks = [root for root in deployment.steps_and_hooks() if hook_of(root)]
     for name in names:
@@ -48,10 +49,9 @@ def _match_hook_targets(deployment: Deployment, names: Sequence[str]) -> tuple[s
 
 def select_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple[str, ...]:
     """
-    Return the steps that a request is about. A destroy takes along what they own, unless it is
-    excluded.
+    Return the steps of a request. A destroy includes the steps that they own, unless excluded.
 
-    Raises Usage if ``at`` is given for anything but one step.
+    Raises Usage if ``at`` is used with more than one step.
     """
     chosen = match_steps(deployment, options, verb)
     check_at(options, chosen)
@@ -67,8 +67,8 @@ def select_steps(deployment: Deployment, options: RunOptions, verb: str) -> tupl
 
 def check_addresses(options: RunOptions, selected: Sequence[str]) -> None:
     """
-    Raise Usage if addresses to replace or to target are given for anything but one step: several
-    steps may have the same.
+    Raise Usage if addresses to replace or target are used with more than one step: several steps
+    may have the same addresses.
     """
     named = [name for name in ("replace", "targets") if getattr(options.plan, name)]
     if named and len(selected) != 1:
@@ -81,7 +81,7 @@ def check_addresses(options: RunOptions, selected: Sequence[str]) -> None:
 
 def check_at(options: RunOptions, selected: Sequence[str]) -> None:
     """
-    Raise Usage if ``at`` is given for anything but one step.
+    Raise Usage if ``at`` is used with more than one step.
     """
     if options.at is not None and len(selected) != 1:
         raise Usage(
@@ -94,10 +94,10 @@ def check_approval(
     services: Services, deployment: Deployment, request: RunRequest, selected: Sequence[str]
 ) -> None:
     """
-    Raise ApprovalMissing if nobody approved the mutation and nobody can be asked, where an approval
-    is too old, or where a protected environment was not named. Raises Refused if an approval is
-    none of this. What changes only records needs no approval; what lets a destroy go further, or
-    stop earlier, needs the name all the same.
+    Raise ApprovalMissing if the mutation is not approved and nobody can be asked, if an approval is
+    too old, or if a protected environment was not named. Raises Refused if an approval does not
+    fit. A command that changes only records needs no approval; one that widens or narrows a later
+    destroy needs the environment's name nevertheless.
     """
     if request.options.plan.approval is not None:
         _check_approval_file(services, deployment, request, request.options.plan.approval)

@@ -1,5 +1,5 @@
 """
-The values of steps: what goes into their modules now, as recorded, or as planned.
+The input values of steps: current, recorded, or planned.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from orchestrator.ports.engine import EngineInfo
 
 class StepValues:
     """
-    The values that go into the modules of a command's steps. ``records`` and ``prepared`` are those
-    of the command, as they stand; ``outputs`` and ``prepare`` read and make ready another step.
+    The input values of a command's steps. ``records`` and ``prepared`` are the command's live maps;
+    ``outputs`` reads and ``prepare`` prepares another step.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class StepValues:
 
     def outputs_not_applied(self, step: Step) -> tuple[str, ...]:
         """
-        Return the outputs that a step refers to, as STEP.OUTPUT, which the module of an upstream
-        step declares by now and which it was not applied with.
+        Return the outputs (STEP.OUTPUT) that a step refers to and that the upstream's current
+        module declares, but not the one it was applied with.
         """
         templates = (*step.inputs.values(), *step.providers.values())
         return tuple(
@@ -96,8 +96,8 @@ class StepValues:
 
     def needs_outputs_first(self, name: str) -> bool:
         """
-        Return whether even its working directory waits for outputs: its providers refer to some, or
-        what the engine needs to load its module does.
+        Return whether laying out the working directory needs outputs: its providers, or variables
+        needed to load the module, refer to some.
         """
         step = self._roots[name]
         early = (step.inputs[v] for v in step.module.early_variables if v in step.inputs)
@@ -106,8 +106,7 @@ class StepValues:
 
     def inputs(self, step: Step) -> StepInputs:
         """
-        Return the values for the step's module now; what is sensitive in them is masked from here
-        on.
+        Return the current values for the step's module; secrets in them are masked from here on.
         """
         inputs = module_inputs(step, self.lookup(step))
         inputs = self._masked(replace(inputs, sources=input_sources(self.deployment, step)))
@@ -116,8 +115,8 @@ class StepValues:
 
     def _mask_replaced(self, step: Step, inputs: StepInputs) -> None:
         """
-        Mask what the provider state of a prepared step holds of the secrets that it was applied
-        with and that ``inputs`` hold no more.
+        Mask the values in a prepared step's provider state of secrets that it was applied with and
+        that ``inputs`` no longer contain.
         """
         record = self.records.get(step.name)
         if record is None or record.inputs_digest == inputs.digest(self.services.key):
@@ -129,7 +128,7 @@ class StepValues:
 
     def _mask_former(self, name: str, digests: Collection[str]) -> None:
         """
-        Mask what the provider state of a prepared step holds of secrets that are others now.
+        Mask the values in a prepared step's provider state of secrets that have changed.
         """
         if not digests or name not in self.prepared or name in self._former:
             return
@@ -143,8 +142,8 @@ class StepValues:
         self, step: Step, calls: Mapping[str, ModuleCall]
     ) -> tuple[StepInputs, dict[str, Json]]:
         """
-        Return the values for the step's module that are known now, as in `inputs`, and for the
-        others the expressions by which a composed root gives them from the outputs of ``calls``.
+        Return the values for the step's module that are known now, as `inputs` does, and for the
+        others expressions in a composed root that refer to the outputs of ``calls``.
         """
 
         def engine_reference(reference: Reference, *, typed: bool) -> str | None:
@@ -171,8 +170,8 @@ class StepValues:
         self, step: Step, current: StepInputs, planned: Mapping[str, Mapping[str, StateOutput]]
     ) -> StepInputs:
         """
-        Return the values for the step's module with those that come from ``planned`` outputs, as
-        far as a plan knows them.
+        Return the values for the step's module, with those from ``planned`` outputs as far as they
+        are known.
         """
         lookup = provider_lookup(
             self.deployment, step, lambda name: planned.get(name) or self.outputs(name)
@@ -199,8 +198,8 @@ class StepValues:
 
     def action_scope(self, name: str) -> HookScope:
         """
-        What the actions of a recorded step may refer to. Outputs that a failed destroy has taken
-        out of the provider state are those that were known before.
+        Return what the hooks of a recorded step may refer to. Outputs that a failed destroy removed
+        from the provider state have their last known values.
         """
         prepared = self.prepare(name)
         outputs = prepared.record.outputs if prepared.record is not None else {}
@@ -220,10 +219,10 @@ class StepValues:
 
     def recorded_inputs(self, prepared: PreparedStep) -> StepInputs:
         """
-        Return the values that the step was applied with; secrets, which are never recorded, as of
-        today.
+        Return the values that the step was applied with, with current secrets, which are never
+        recorded.
 
-        Raises Invalid if a secret can no longer be had.
+        Raises Invalid if a secret is no longer available.
         """
         recalled = self.recalled(prepared)
         assert recalled.inputs is not None, "what cannot be had has raised"
@@ -231,8 +230,7 @@ class StepValues:
 
     def recalled(self, prepared: PreparedStep) -> RecalledInputs:
         """
-        Return the values that the step was applied with, and whether the secrets are the ones of
-        that apply.
+        Return the values that the step was applied with, and whether their secrets are unchanged.
         """
         step, record = prepared.step, prepared.record
         text = self.recorded_text(record)
@@ -274,7 +272,7 @@ class StepValues:
 
     def secret_at_hand(self, step: Step, path: ValuePath, _origin: str) -> Json:
         """
-        Return the current value of a secret of a step's recorded inputs, masked from here on; None
+        Return the current value of a secret in a step's recorded inputs, masked from here on; None
         if it cannot be resolved.
         """
         try:
@@ -299,8 +297,8 @@ class StepValues:
         engine: EngineInfo,
     ) -> Mapping[str, Json]:
         """
-        Return the values that the engine needs to load the step's module. One that cannot be had is
-        left out: the engine says so where it misses it.
+        Return the values that the engine needs to load the step's module. Unavailable ones are left
+        out: the engine reports them if it needs them.
         """
         wanted = frozenset(module.snapshot.early_variables)
         if not wanted or not engine.evaluates_early:
@@ -333,9 +331,9 @@ class StepValues:
 
     def recorded_text(self, record: OperationRecord | None) -> str | None:
         """
-        Return the document of what a target was applied with; None if it never was.
+        Return the document with a target's recorded inputs, None if it was never applied.
 
-        Raises StoreUnavailable if the store does not hold what the record names.
+        Raises StoreUnavailable if the store lacks what the record names.
         """
         return recorded_inputs_text(self.services, record)
 

@@ -1,3 +1,3 @@
 """
-One step: prepared, planned, carried out, recorded, settled, confirmed absent.
+One step: prepared, planned, mutated, recorded, settled, confirmed absent.
 """

@@ -1,5 +1,5 @@
 """
-Confirming absence: the provider is asked whether it still has what a destroy removed.
+Confirms absence: queries the provider for what a destroy removed.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ def check_objects_visible(
     context: QueryContext, proposal: CheckedPlan, options: PlanOptions
 ) -> CheckedPlan:
     """
-    Return a proposal that was planned without a refresh, once the provider was asked all the same
-    whether it sees the objects: no plan has noticed that the scope is a wrong one.
+    For a plan without a refresh, query the provider whether it sees the objects, and return the
+    plan: a wrong scope would not have been noticed.
 
-    Raises Refused as `check_vanished` does. What cannot be asked for does not stop it; but a
-    destroy that wants the provider's word on it will not have it.
+    Raises Refused as `check_vanished` does. Objects that cannot be queried do not stop it; but then
+    a destroy that needs the provider's confirmation will not get it.
     """
     step, record, before = context.prepared.step, context.prepared.record, proposal.before
     refs = inventory(before)
@@ -93,8 +93,8 @@ def absence_facts(
     context: QueryContext, options: PlanOptions, before: PulledState, *, run_id: str, attempt: int
 ) -> EntryChanges:
     """
-    Return the fields of a destroy's marker that say how absence is to be confirmed. Where the
-    provider is to be asked, the provider state that the destroy is about to empty is kept, durably.
+    Return the fields of a destroy's marker that say how absence will be confirmed. If the provider
+    is to be queried, the provider state that the destroy is about to empty is kept durably.
     """
     step, record = context.prepared.step, context.prepared.record
     method = absence_method(options.verify_absence, step.verify_absence, record)
@@ -120,8 +120,8 @@ def with_state_to_ask(
     context: QueryContext, marker: OperationRecord, options: PlanOptions, before: PulledState
 ) -> OperationRecord:
     """
-    Return the marker of an apply; where that destroys objects and the provider is to confirm it,
-    with the provider state from before, kept durably.
+    Return the marker of an apply; if it destroys objects and the provider is to confirm that, with
+    the prior provider state, kept durably.
     """
     step, record = context.prepared.step, context.prepared.record
     planned = marker.resources.planned
@@ -138,12 +138,12 @@ def with_absence_findings(
     context: QueryContext, marker: OperationRecord, evidence: MutationEvidence
 ) -> MutationEvidence:
     """
-    Return the evidence of a destroy with what the provider says of the objects that it removed,
-    where that is wanted, and of those that an earlier destroy removed; that of an apply with those
-    that it removed and the provider still has.
+    Return the evidence with the provider's answers: after a destroy about the objects that it or an
+    earlier destroy removed, if requested; after an apply about objects that it removed and the
+    provider still has.
 
-    After a destroy that ended well what is still there is asked for again, until the time is over
-    or a signal comes; after any other once; after one that a signal stopped not at all.
+    After a successful destroy the query is repeated until the time is over or a signal comes; after
+    any other mutation it is made once; after a stop not at all.
     """
     if marker.active_command == "apply" and marker.saved_state is not None:
         return _with_remaining(context, marker, marker.saved_state, evidence)
@@ -170,7 +170,7 @@ def _with_remaining(
 ) -> MutationEvidence:
     """
     Return the evidence of an apply with the objects that it removed from provider state and the
-    provider still has. What it does not answer for is believed to be gone, as the engine reported.
+    provider still has. Without an answer an object is taken as gone, as the engine reported.
     """
     stop = context.services.stop
     if evidence.state is None or evidence.touched_nothing or stop.stopping:
@@ -195,8 +195,8 @@ def recheck_absence(
     forgotten: Collection[str] = (),
 ) -> tuple[AbsenceFinding, ...]:
     """
-    Ask the provider again about what earlier destroys removed and it has not confirmed, as
-    `confirm_absence` does; nothing of ``forgotten`` addresses.
+    Query the provider again, as `confirm_absence` does, for objects that earlier destroys removed
+    and that are not confirmed gone, except at ``forgotten`` addresses.
     """
     objects = saved_objects(context.services, record, forgotten=forgotten)
     return confirm_absence(context, objects, wait=wait)
@@ -204,7 +204,7 @@ def recheck_absence(
 
 def absence_timeout(context: QueryContext) -> float:
     """
-    Seconds in which an accepted delete may still be under way.
+    Return for how many seconds an accepted delete may still be under way.
     """
     return context.prepared.step.absence_timeout or ABSENCE_TIMEOUT
 
@@ -213,8 +213,8 @@ def confirm_absence(
     context: QueryContext, objects: Sequence[SavedObjects], *, wait: float
 ) -> tuple[AbsenceFinding, ...]:
     """
-    What the provider says of each object. What it still has it is asked for again with growing
-    pauses, for ``wait`` seconds; a signal ends that.
+    Query the provider for each object. For those it still has the query is repeated with growing
+    pauses, for ``wait`` seconds or until a signal.
     """
     services, step = context.services, context.prepared.step.name
     findings = {
@@ -248,8 +248,7 @@ def confirm_absence(
 
 def unasked_findings(objects: Sequence[SavedObjects]) -> tuple[AbsenceFinding, ...]:
     """
-    Return the findings about objects without asking: only those that live in provider state are
-    gone.
+    Return findings without a query: only objects that exist in provider state alone are gone.
     """
     return tuple(
         with_explanation(AbsenceFinding(ref, "requested", saved=item.saved))
@@ -265,8 +264,8 @@ _Findings = Mapping[tuple[SavedState, ObjectKey], AbsenceFinding]
 
 class _AbsenceCheck:
     """
-    The objects of one saved provider state, asked for in one scratch root as often as need be. The
-    root is made for the first question; where that fails the reason answers for all objects.
+    The objects of one saved provider state, queried in one scratch root as often as needed. The
+    root is created for the first query; if that fails, the reason is the answer for all objects.
     """
 
     def __init__(
@@ -281,7 +280,7 @@ class _AbsenceCheck:
 
     def ask(self, findings: _Findings) -> dict[tuple[SavedState, ObjectKey], AbsenceFinding]:
         """
-        Ask the provider about those objects that are not known to be gone.
+        Query the provider for the objects that are not known to be gone.
         """
         saved = self._saved_objects.saved
         open_ = {

@@ -1,5 +1,5 @@
 """
-The plan of a step as an approval, and held against one.
+A step's plan in an approval, and the comparison of a plan with one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def approved_step(
     plan: CheckedPlan,
 ) -> ApprovedStep:
     """
-    Return the part of a plan that an approval keeps.
+    Return a plan in the form of an approval.
     """
     return ApprovedStep(
         step=prepared.step.name,
@@ -55,9 +55,9 @@ def check_approved(
     plan: CheckedPlan,
 ) -> None:
     """
-    Raise PlanChanged if carrying the plan out would do anything that the approval does not cover,
-    or would leave out what was approved because it is made from something else. What a step
-    declares as its actions goes with the step.
+    Raise PlanChanged if the plan does anything that the approval does not cover, or lacks what was
+    approved because it was made from other sources. The declared hooks of a step are approved with
+    it.
     """
     name = prepared.step.name
     if hook_of(name) is not None:
@@ -91,8 +91,8 @@ def _other_sources(
     plan: CheckedPlan,
 ) -> list[str]:
     """
-    Return the sources of the plan that differ from the reviewed ones. A serial alone does not
-    count, nor does the state that an attempt before this one began.
+    Return the sources of the plan that differ from the reviewed ones. A different serial alone does
+    not count, nor a state that an earlier attempt of this run has created.
     """
     compared = [
         ("the module", approved.module, prepared.snapshot.digest),
@@ -112,9 +112,9 @@ def _blueprint_digests(
     services: Services, prepared: PreparedStep, inputs: StepInputs
 ) -> dict[str, str]:
     """
-    Digests of what the blueprint gives a step: the inputs of its module and the configuration of
-    its providers, which the values of a plan need not show. Credentials are left out, because an
-    apply may use other ones; so is what comes from other steps, which their own plans cover.
+    Return digests of what the blueprint sets: module inputs and provider configuration, which a
+    plan need not show. Credentials are left out, because an apply may use others; so are outputs of
+    other steps, which their own plans cover.
     """
 
     def own(values: Mapping[str, object], templates: Mapping[str, Template]) -> list[str]:

@@ -1,5 +1,5 @@
 """
-What a run knows anew of a target before it mutates it, and what it keeps for later runs.
+The facts of an attempt, before it mutates: for its entries, and for later runs.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _LOCKED_PROVIDER = re.compile(
 
 class AttemptFacts:
     """
-    The facts of one attempt at a step, whose files lie in ``evidence``.
+    The facts of one attempt at a step, whose files are in ``evidence``.
 
-    A destroy uses the recorded inputs, so it leaves what is recorded of them alone.
+    A destroy uses the recorded inputs and leaves their record unchanged.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class AttemptFacts:
 
     def write_inputs(self) -> None:
         """
-        Write the values that the module gets, and once per run the inputs of the blueprint, for
-        people and for later runs.
+        Write the module's input values and, once per run, the blueprint's inputs, for people and
+        for later runs.
         """
         self._services.files.write(self._evidence / _RESOLVED, self._resolved_inputs)
         self._session.rerun_inputs()
@@ -96,8 +96,8 @@ class AttemptFacts:
 
     def _applied(self, providers: Mapping[str, str]) -> EntryChanges:
         """
-        Return the fields that an apply sets. A destroy works from the recorded inputs and leaves
-        them.
+        Return the fields that an apply sets. A destroy uses the recorded inputs and keeps these
+        fields.
         """
         deployment, step = self._session.deployment, self._prepared.step
         target = deployment.target(step.name)
@@ -136,8 +136,8 @@ class AttemptFacts:
     @property
     def _resolved_inputs_file(self) -> str:
         """
-        The blob of the resolved inputs: that of an earlier run where they are the same, else that
-        of this attempt.
+        The blob of the resolved inputs: that of an earlier run if they are equal, else that of this
+        attempt.
         """
         record = self._prepared.record
         if record is not None and record.resolved_inputs_digest == self._resolved_inputs_digest:
@@ -147,14 +147,14 @@ class AttemptFacts:
     @property
     def _place(self) -> str:
         """
-        The attempt's directory as records name it, relative to the tool's own.
+        The attempt's directory in records, relative to the tool's own.
         """
         inside = self._evidence.relative_to(self._session.directory).as_posix()
         return f"runs/{self._session.run_id}/{inside}"
 
     def store_for_reruns(self) -> None:
         """
-        Store what a later run on another machine needs: durable when it returns.
+        Store what a later run on another machine needs; durable on return.
         """
         services, snapshot = self._services, self._prepared.snapshot
         step = self._prepared.step.name
@@ -178,7 +178,7 @@ class AttemptFacts:
 
 def _providers(lock_file: bytes | None) -> Mapping[str, str]:
     """
-    Addresses and versions of the providers that a lock file pins.
+    Return the addresses and versions of the providers in a lock file.
     """
     if lock_file is None:
         return {}

@@ -1,5 +1,5 @@
 """
-Engine calls that mutate nothing: made again while their error passes, masked in what they show.
+Engine calls that mutate nothing: retried on transient errors, with masked output.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def patiently(
     services: Services, step: str, phase: str, attempt: Callable[[int], CallResult]
 ) -> CallResult:
     """
-    Return the answer of a call that mutates nothing, made again while its error is a passing one.
+    Return the result of a call that mutates nothing, retried on transient errors.
     """
     for number in range(1, TRIES):
         result = attempt(number)
@@ -71,7 +71,7 @@ def patiently(
 
 def call(services: Services, request: Request, spec: CallSpec, *, stop: StopToken) -> CallResult:
     """
-    A call that mutates nothing. What it said unmasked is gone when it returns.
+    Make a call that mutates nothing. Its unmasked files are removed on return.
     """
     try:
         return services.engine.call(request, spec, stop=stop, observe=ignore_message)
@@ -88,10 +88,10 @@ def pull(
     stop: StopToken | None = None,
 ) -> PulledState:
     """
-    Return the provider state as it is now; its sensitive outputs are masked from here on, and what
-    of the others holds a known secret.
+    Return the current provider state. Its sensitive outputs, and known secrets in others, are
+    masked from here on.
 
-    It heeds our own stop unless another token is given.
+    Our own stop applies unless another token is given.
     """
     spec, stop = call_spec(services, work_dir, evidence, name), stop or services.stop
     try:
@@ -108,8 +108,8 @@ def learn_secrets(
     masker: Masker, state: PulledState, shapes: Mapping[str, Json] | None = None
 ) -> PulledState:
     """
-    Return the state, knowing which of its outputs are secret; they are masked from here on.
-    ``shapes`` are the outputs as they were recorded, secret leaves replaced.
+    Return the state with its secret outputs marked; they are masked from here on. ``shapes`` are
+    the recorded outputs with secret leaves replaced.
     """
     # First those that the module calls sensitive: others may be made from them.
     for output in state.outputs.values():
@@ -126,8 +126,8 @@ def mask_by_digest(
     services: Services, state: PulledState, wanted: Collection[str]
 ) -> frozenset[str]:
     """
-    Mask from here on the values in a provider state whose keyed digests are wanted; which of them
-    were found.
+    Mask the values in a provider state with the wanted keyed digests from here on, and return the
+    digests that were found.
     """
     secrets = find_secrets(
         (*state.attributes, *(output.value for output in state.outputs.values())),
@@ -149,7 +149,7 @@ def call_spec(
     timeout: float | None = None,
 ) -> CallSpec:
     """
-    A call in the step's working directory.
+    Return the spec of a call in the step's working directory.
     """
     return CallSpec(
         directory=work_dir.directory,
@@ -175,8 +175,8 @@ def stopped(stop: StopToken) -> Stopped:
 
 class KillOnly:
     """
-    The stop token of a call that reads what a mutation left: it runs to its end even while we are
-    stopping, unless we are to stop at once.
+    The stop token for reading what a mutation left: such a call completes even during a stop,
+    unless killing is requested.
     """
 
     def __init__(self, stop: StopToken) -> None:
@@ -199,8 +199,8 @@ def pull_after(
     services: Services, work_dir: WorkDir, evidence: Path
 ) -> tuple[PulledState | None, str | None]:
     """
-    Return the provider state that a mutation left, also while we are stopping; None if it cannot be
-    read, with the reason.
+    Return the provider state that a mutation left, also during a stop; None with the reason if it
+    cannot be read.
     """
     services.workdirs.make_state_private(work_dir)
     try:
@@ -213,7 +213,7 @@ def pull_after(
 
 def failure(result: CallResult, phase: str, stop: StopToken) -> OrchestratorError:
     """
-    Return the error of a call that mutates nothing; of one that we stopped, that it was stopped.
+    Return the error of a failed call that mutates nothing, or of its stop.
     """
     if stop.stopping:
         return stopped(stop)
@@ -246,5 +246,5 @@ def error_text(result: CallResult) -> str:
 
 def ignore_message(_: Message) -> None:
     """
-    For calls whose messages are only read at their end.
+    Ignore a message, in calls whose messages are read at their end.
     """

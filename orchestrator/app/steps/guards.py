@@ -1,8 +1,8 @@
 """
-What forbids a mutation although the input is valid: provider state that moved without us, doubts,
-saved states.
+Guards: what forbids a mutation although the input is valid, such as provider state that moved
+without us, doubts, or unsaved states.
 
-Each guard is a question about values; none of them reads or writes anything.
+Guards judge values; they read and write nothing.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def check_state(
     may_be_missing: bool = False,
 ) -> str | None:
     """
-    Raise Refused if provider state is not the one that the record knows; a note where it has moved.
+    Raise Refused if provider state is not the one in the record; return a note if it has moved.
     ``reconcile`` is the command that reconciles the target.
 
-    Raises InDoubt if there is none and the record knows objects: that is no evidence about them.
-    What takes that down, or goes on with it, says that it ``may_be_missing``.
+    Raises InDoubt if there is no state and the record has objects: that is no evidence about them.
+    ``may_be_missing`` allows that, for a command that handles it.
     """
     if record is None or record.status in NOTHING_THERE:
         if state.objects:
@@ -119,8 +119,7 @@ def check_own_state(
     step: Step, backend: str, location: str, others: Iterable[OperationRecord | None]
 ) -> None:
     """
-    Raise Invalid if the record of another step of this blueprint is bound to the same provider
-    state.
+    Raise Invalid if another step of this blueprint is recorded with the same provider state.
     """
     for record in others:
         bound = record.provider_state if record else None
@@ -145,7 +144,7 @@ class StateBindings(Struct, frozen=True):
     @classmethod
     def of(cls, records: Iterable[OperationRecord], own: Target, host: str) -> StateBindings:
         """
-        Return the bindings of all records of the store, whatever their blueprint, but those of the
+        Return the bindings of all records in the store, of any blueprint, except those of the
         target ``own``; a local file on another host than ``host`` is another file.
 
         Law: not ours until proven.
@@ -171,15 +170,15 @@ class StateBindings(Struct, frozen=True):
 
     def check_lineage(self, target: str, state: PulledState) -> None:
         """
-        Raise Refused if the provider state that was read is that of another target.
+        Raise Refused if the provider state belongs to another target.
         """
         _check_unbound(target, self.lineages.get(state.lineage or ""), f"lineage {state.lineage}")
 
 
 def _check_unbound(target: str, owner: str | None, what: str) -> None:
     """
-    Raise Refused if the provider state that a target would be bound to belongs to another one:
-    whichever is destroyed would take the objects of the other.
+    Raise Refused if the provider state for a target belongs to another one: destroying either would
+    destroy the other's objects.
     """
     if owner is not None:
         raise Refused(
@@ -192,8 +191,8 @@ def _check_unbound(target: str, owner: str | None, what: str) -> None:
 
 def shared_state_error(step: Step, other: str, location: str) -> Invalid:
     """
-    Return the error that two steps would keep their provider state in one place: each would take
-    the objects of the other for its own.
+    Return the error for two steps with the same state location: each would treat the other's
+    objects as its own.
     """
     return Invalid(
         [
@@ -210,8 +209,8 @@ def check_vanished(
     target: str, state: PulledState, refresh: RefreshResult, *, accepted: str | None
 ) -> None:
     """
-    Raise Refused if the refresh found none of the objects that the state knows, or a provider
-    configuration found none of its own, unless a reason accepts it.
+    Raise Refused if the refresh found none of the objects in the state, or a provider configuration
+    none of its own, unless a reason accepts it.
     """
     if accepted is not None:
         return
@@ -247,9 +246,9 @@ def check_missing_objects(
     destroying: bool,
 ) -> None:
     """
-    Raise InDoubt if the record knows objects that have left the provider state, each by type and
-    id: an apply could make them twice. A destroy goes on and leaves them in doubt, unless another
-    object has taken the address of one: that one would be deleted in its place.
+    Raise InDoubt if recorded objects, by type and id, have left the provider state: an apply could
+    create them twice. A destroy goes on and leaves them in doubt, unless another object has taken
+    the address of one: that one would be deleted instead.
     """
     if record is None:
         return
@@ -307,8 +306,8 @@ def check_retained(
     deployment: Deployment, step: Step, record: OperationRecord | None, journal: Journal
 ) -> str | None:
     """
-    Raise Refused if the plan of an apply would destroy objects of a step that is retained; a note
-    where only the blueprint says that it is to be.
+    Raise Refused if the plan of an apply would destroy objects of a retained step; return a note if
+    only the blueprint declares it as retained.
     """
     kept = retention(step.retain, record)
     doomed = [item.address for item in journal.planned if item.action in ("delete", "replace")]
@@ -329,9 +328,8 @@ def check_adopted_records(
     records: Mapping[str, OperationRecord | None], steps: Iterable[str], *, accepted: str | None
 ) -> None:
     """
-    Raise Refused if one of the steps that a destroy takes down has objects that were adopted
-    without proof, unless a reason accepts it. Checked for all steps, from their records, before the
-    first destroy.
+    Raise Refused if a step to destroy has objects that were adopted without proof, unless a reason
+    accepts it. Checked for all steps, from their records, before the first destroy.
     """
     for step in steps:
         record = records.get(step)
@@ -345,7 +343,7 @@ def check_adopted_records(
 
 def adopted_refusal(target: str, adopted: Sequence[AdoptedObject]) -> Refused:
     """
-    Return the error that names what would be destroyed although nobody has proven it to be ours.
+    Return the error that names objects to be destroyed that are not proven ours.
     """
     out = shlex.join(["exec", target, "--", "state", "rm", *(item.address for item in adopted)])
     named = "; ".join(
@@ -365,8 +363,8 @@ def check_not_moved(
     place: BlueprintAddress, step: str, record: OperationRecord | None, at: int
 ) -> None:
     """
-    Raise Refused if the newest entry of a step is not the one that the command was offered for (law
-    17); 0 is a step without a record.
+    Raise Refused if the newest entry of a step is not the one on which the command was offered
+    (law: offers are re-checked); 0 is a step without a record.
     """
     sequence = record.sequence if record else 0
     if sequence == at:
@@ -391,10 +389,10 @@ def check_doubts(
     record: OperationRecord | None, observation: StateObservation, reconcile: str
 ) -> None:
     """
-    Raise InDoubt if the last mutation left objects that an apply could make twice.
+    Raise InDoubt if the last mutation left objects that an apply could create twice.
 
-    The observation promises a refresh: a doubt that only a refresh can answer does not forbid the
-    plan that brings it.
+    The observation promises a refresh: a doubt that a refresh can answer does not forbid the plan
+    that refreshes.
     """
     doubts = open_doubts(record, observation)
     if record is None or not doubts:
@@ -413,7 +411,7 @@ def check_doubts(
 
 def describe_doubts(doubts: Iterable[Doubt]) -> str:
     """
-    Return the doubts in one line.
+    Describe the doubts in one line.
     """
     return "; ".join(f"{doubt.address} ({doubt.why})" for doubt in doubts)
 
@@ -422,7 +420,7 @@ def check_dependents(
     graph: Graph, selected: Sequence[str], statuses: Mapping[str, Status | None]
 ) -> None:
     """
-    Raise Refused if destroying the selection would take away what a live step outside it needs.
+    Raise Refused if destroying the selection would remove what a live step outside it needs.
     """
     needed: dict[str, list[str]] = {}
     for step in (name for name in selected if name in graph):  # nothing needs a hook's module
@@ -448,8 +446,8 @@ def check_children(
     applied: Collection[str],
 ) -> None:
     """
-    Raise Refused if a parent that is gone would be made again while the record of a child still
-    tells of what went with it: the child's provider state could then neither be planned nor
+    Raise Refused if a parent that is gone would be created again while a child is still recorded
+    with objects that went with it: the child's provider state could then neither be planned nor
     destroyed.
     """
     gone = {name for name, record in records.items() if record and record.status in NOTHING_THERE}

@@ -1,9 +1,9 @@
 """
-An apply that plans, waits to be approved, and goes on, all in one engine process (ADR 31).
+An apply that plans, waits for approval, and continues, in one engine process (ADR 31).
 
-It is taken where nothing has to be known of the plan but which objects it creates: then a saved
-plan and a second process buy nothing. The engine's question is what stands between plan and
-mutation; the marker is recorded before it is answered.
+It is used if nothing in the plan matters except which objects it creates: then a saved plan and a
+second process have no benefit. The engine's question separates plan from mutation; the marker is
+recorded before it is answered.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ from orchestrator.ports.engine import CallSpec, Cancel, PlanAndAsk
 
 def is_possible(session: Session, prepared: PreparedStep, options: PlanOptions) -> bool:
     """
-    Return whether a step may be applied so: its first apply, approved beforehand, with nothing that
-    reads the plan or the provider before it, and nothing that approves in our place.
+    Return whether a step may be applied this way: its first apply, approved beforehand, with
+    nothing that needs to read the plan or query the provider before, and no auto-approval by
+    environment.
     """
     record, step, environ = prepared.record, prepared.step, session.services.environ
     plain = PlanOptions(
@@ -56,10 +57,10 @@ def plan_and_ask(
     var_file: Path,
 ) -> EnginePlan | None:
     """
-    Return the plan of an apply that waits, for `Approve` and `Cancel` with this ``spec``. None if
-    none waits: its plan failed, was empty, or holds more than is understood; or the provider state
-    is not empty. Then a saved plan tells, or does, what is to be. Raises StateLocked if another one
-    holds the lock of the provider state.
+    Return the plan of a waiting apply, for `Approve` and `Cancel` with this ``spec``. None if none
+    waits, because its plan failed, was empty, or holds more than is understood, or because the
+    provider state is not empty: then a saved plan is made instead. Raises StateLocked if somebody
+    else holds the lock of the provider state.
 
     An engine that has begun without asking is not cancelled: what it does has to be recorded.
     """
@@ -98,8 +99,8 @@ def plan_and_ask(
 
 def _only_creates(messages: Sequence[Message]) -> bool:
     """
-    Return whether a plan creates objects and outputs, as many as the engine counts, and says
-    nothing else: no warning, no refresh, no line of an unknown kind.
+    Return whether a plan only creates objects and outputs, as many as the engine counts, without a
+    warning, refresh or line of unknown type.
     """
 
     def is_known(message: Message) -> bool:

@@ -1,9 +1,9 @@
 """
-The one way in which anything is mutated: intent, deed, outcome.
+The one way to mutate anything: intent, deed, outcome.
 
 Applies, destroys, operations on provider state, emptied owned steps and hooks differ in what they
-plan, call and conclude. The order of the durable moments is the same for all of them, and it is
-here. `settling` ends a mutation that nobody saw the end of by the same functions.
+plan, call and conclude. The order of the durable writes is the same for all, and it is here.
+`settling` ends a mutation whose end nobody saw by the same functions.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from orchestrator.ports.engine import CallResult, CallSpec, Request
 
 class StepResult(Struct, frozen=True):
     """
-    How the work on a step ended: the entry it wrote, the provider state it read (None if it read
-    none), whether anything was mutated, and what went wrong in it: a record that was restored keeps
-    the fault of an earlier run.
+    The result of the work on a step: the entry written, the provider state read (None if none),
+    whether anything was mutated, and the fault: a restored record keeps the fault of an earlier
+    run.
     """
 
     record: OperationRecord
@@ -63,9 +63,9 @@ class Mutation(Struct, Generic[E], frozen=True):
     A mutation that is approved and has not begun.
 
     ``marker`` is the entry that records the intent: command, planned actions, inputs, binding.
-    ``call`` carries it out and returns the evidence of it; ``conclude`` makes the entry that ends
-    it from marker and evidence. ``store`` makes durable what settling on another machine needs.
-    ``spec`` is where the call leaves its files, None if other targets have files of their own.
+    ``call`` executes it and returns the evidence; ``conclude`` makes the final entry from marker
+    and evidence. ``store`` stores durably what settling on another machine needs. ``spec`` is where
+    the call leaves its files, None if other targets have files of their own.
     """
 
     marker: OperationRecord
@@ -77,10 +77,10 @@ class Mutation(Struct, Generic[E], frozen=True):
 
 def mutate(session: Session, mutation: Mutation[E]) -> tuple[OperationRecord, E]:
     """
-    Carry out a mutation; the entry that ended it, and the evidence that it rests on.
+    Execute a mutation and return the final entry with the evidence for it.
 
-    What is raised before the marker is durable left everything as it was. Spooled and Fenced are
-    raised after the call: then the record stays ``running``, and the outcome is kept beside it.
+    An error before the marker is durable leaves everything as it was. Spooled and Fenced are raised
+    after the call: then the record stays ``running``, and the outcome is kept beside it.
     """
     services, step = session.services, mutation.marker.target.step
     # Intent first: the marker is the last thing before the call. Until it is durable, whatever goes
@@ -109,11 +109,11 @@ def end_mutation(
     services: Services, marker: OperationRecord, outcome: OperationRecord, spec: CallSpec | None
 ) -> OperationRecord:
     """
-    Record the outcome of a mutation, in the store or else in the spool; then remove what only
-    settling needed.
+    Record the outcome of a mutation, in the store or else in the spool; then remove the files that
+    only settling needs.
 
-    In this order: until the outcome is durable, those files are all that it can be told from. A
-    writer that was fenced keeps its outcome as late evidence and overwrites nothing.
+    In this order: until the outcome is durable, those files are its only evidence. A fenced writer
+    keeps its outcome as late evidence and overwrites nothing.
     """
     outcome = record_outcome(services, outcome)
     drop_saved_states(services, outcome, marker=marker)
@@ -132,10 +132,10 @@ def call_engine(
     observe: Callable[[Message], None],
 ) -> MutationEvidence:
     """
-    A mutating call in a step's working directory, and what is known after it.
+    Make a mutating call in a step's working directory and return the evidence.
 
-    ``request`` writes the files that only this call may see, the last thing before it. ``before``
-    is the provider state that the intent was made on: what cannot be started has not changed it.
+    ``request`` writes the files that only this call may see, immediately before it. ``before`` is
+    the provider state of the intent, unchanged if the call cannot be started.
     """
     services, root = session.services, prepared.work_dir
     saved_before = services.workdirs.errored_state(root)
@@ -169,8 +169,8 @@ def gather(
     errored: Path | None = None,
 ) -> MutationEvidence:
     """
-    What a call and the provider state after it tell, lived through or found on disk. What the
-    engine said is kept as events beside its log.
+    Return the evidence of a call and the provider state after it, observed or found on disk. The
+    engine's messages are kept as events beside its log.
     """
     write_events(services, spec.evidence, result.messages)
     if state is not None:
@@ -201,8 +201,8 @@ def conclude_engine_call(
     """
     Return the entry that ends the engine call of ``marker``, which was written over ``before``.
 
-    ``checks`` are run where an apply ended well, and ``left_undone`` is asked for what a targeted
-    one did not do; after a destroy the provider is asked for what was removed.
+    ``checks`` run after a successful apply, and ``left_undone`` returns what a targeted one did not
+    do; after a destroy the provider is queried for what was removed.
     """
     services = query.services
     if marker.active_command in SURGERY:

@@ -1,8 +1,8 @@
 """
-One step through one pipeline: plan to a file, guards, approval, marker, mutation, outcome.
+The pipeline of one step: saved plan, guards, approval, marker, mutation, outcome.
 
-Settling and ``init`` come before it (`preparation`, `settling`). Apply and destroy are the same
-pipeline; they differ in the plan's mode and in what ends it.
+Settling and ``init`` come before it (`preparation`, `settling`). Apply and destroy use the same
+pipeline; they differ in the plan mode and in the conclusion.
 """
 
 from __future__ import annotations
@@ -80,14 +80,13 @@ ReadyPlan = Callable[[], EnginePlan | None]
 
 def nothing_before() -> None:
     """
-    For a mutation that nothing comes before.
+    Do nothing before the mutation.
     """
 
 
 class StepPipeline:
     """
-    One attempt at one step of a run. ``engine_plan`` is a plan of it that was made before and is
-    empty.
+    One attempt at one step of a run. ``engine_plan`` is an empty plan of it that was made before.
     """
 
     def __init__(
@@ -120,10 +119,10 @@ class StepPipeline:
 
     def run(self, first: BeforeMutation = nothing_before) -> StepResult:
         """
-        Carry it out. Errors before the marker leave the record as it was and are raised; what
-        happens after it is in the record that is returned.
+        Run the pipeline. Errors before the marker are raised and leave the record as it was; later
+        ones are in the returned record.
 
-        ``first`` is done once the plan is approved; where it goes wrong nothing else is done.
+        ``first`` runs once the plan is approved; if it fails, nothing else is done.
         """
         if self.verb == "apply":
             check_settings(self.services, self.session.deployment, self.step, self.inputs)
@@ -144,7 +143,7 @@ class StepPipeline:
     @contextlib.contextmanager
     def approved_plan(self, ready: ReadyPlan | None = None) -> Iterator[CheckedPlan]:
         """
-        Yield the plan to carry out, checked and approved; nobody is asked about an empty one.
+        Yield the plan to execute, checked and approved; an empty one needs no approval.
         """
         check = partial(check_state, may_be_missing=self.verb == "destroy")
         with self._planned(check, "refused", ready or self._given_plan) as plan:
@@ -191,8 +190,8 @@ class StepPipeline:
 
     def adopt(self, *, accepted: str | None) -> StepResult:
         """
-        Record a provider state that somebody else made: as ``ok`` if a plan on it is empty, else as
-        ``error`` if a reason accepts what an apply would change.
+        Record a provider state that somebody else made: as ``ok`` if a plan for it is empty, else
+        as ``error`` if a reason accepts the changes of an apply.
         """
         with self._planned(lambda *_: None, "doubted", self._given_plan) as plan:
             if not plan.before.objects:
@@ -234,10 +233,10 @@ class StepPipeline:
 
     def confirm_absent(self) -> StepResult:
         """
-        Record that a target which was never applied is not there: its provider state is empty. The
-        working directory needs nothing but the backend.
+        Record that a target which was never applied does not exist: its provider state is empty.
+        The working directory needs only the backend.
 
-        Raises Refused if it is not empty.
+        Raises Refused if the state is not empty.
         """
         services = self.services
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
@@ -251,8 +250,8 @@ class StepPipeline:
         self, check: StateCheck, missing_objects: MissingObjects, ready: ReadyPlan
     ) -> Iterator[CheckedPlan]:
         """
-        Yield the plan to carry out: that which is ``ready``, or a saved one. Its file and the
-        variable file are gone at the end, and no engine waits any more.
+        Yield the plan to execute: the ``ready`` one, or a saved one. At the end, its file and the
+        variable file are removed, and no engine waits any more.
         """
         try:
             self.facts.write_inputs()
@@ -311,7 +310,7 @@ class StepPipeline:
 
     def _waiting_plan(self) -> EnginePlan | None:
         """
-        Return the plan that was given; else that of an engine which waits, where one may.
+        Return the given plan, else that of a waiting engine, if possible.
         """
         if self._engine_plan is not None or self.verb != "apply":
             return self._engine_plan
@@ -346,7 +345,7 @@ class StepPipeline:
     @property
     def _ephemeral(self) -> bool:
         """
-        Whether the module has variables that an apply must be given again.
+        Whether the module has ephemeral variables, which an apply of a saved plan needs again.
         """
         return any(item.ephemeral for item in self.prepared.snapshot.variables.values())
 
@@ -424,8 +423,8 @@ class StepPipeline:
         self, record: OperationRecord | None, state: PulledState, undone: tuple[PlannedAction, ...]
     ) -> StepResult:
         """
-        Return the record as it is, where a targeted plan is empty and an untargeted one is not:
-        nothing was applied. Raises Refused if there is no record to leave as it is.
+        Return the record unchanged if a targeted plan is empty and an untargeted one is not:
+        nothing was applied. Raises Refused if there is no record.
         """
         message = (
             f"the targeted plan is empty: nothing was applied; {targeted_fault(undone).summary}"
@@ -446,7 +445,7 @@ class StepPipeline:
 
     def mutate(self, plan: CheckedPlan) -> StepResult:
         """
-        Carry out an approved plan.
+        Execute an approved plan.
         """
         services, record = self.services, self.prepared.record
         facts = self.facts.of(plan.before)

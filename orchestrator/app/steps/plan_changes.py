@@ -1,5 +1,5 @@
 """
-What a plan would change, read for those who look at it: values, inputs, warnings.
+The changes in a plan for display: values, inputs, warnings.
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ def plan_changes(
     journal: Journal,
 ) -> PlanChanges:
     """
-    Return the changes that a plan holds, masked; ``inputs`` are held against those of the last
-    apply.
+    Return the changes in a plan, masked; ``inputs`` are compared with those of the last apply.
     """
     record, snapshot = prepared.record, prepared.snapshot
     changes = content.changes.model_copy(
@@ -108,9 +107,9 @@ def _inputs_changed(
 
 def recorded_inputs_text(services: Services, record: OperationRecord | None) -> str | None:
     """
-    Return the document of what a target was applied with; None if it never was.
+    Return the document with a target's recorded inputs, None if it was never applied.
 
-    Raises StoreUnavailable if neither the store nor the run on this machine holds what the record
+    Raises StoreUnavailable if neither the store nor the run on this machine has what the record
     names.
     """
     if record is None or record.resolved_inputs_file is None:
@@ -132,7 +131,7 @@ def recorded_inputs_text(services: Services, record: OperationRecord | None) -> 
 
 def plan_fault(services: Services, exc: OrchestratorError) -> Fault:
     """
-    Why a step could not be planned.
+    Return why a step could not be planned.
     """
     code = exc.reason if isinstance(exc, Refused) else exc.code
     return Fault(code=code, phase="plan", summary=services.masker.mask(exc.message))

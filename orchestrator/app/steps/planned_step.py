@@ -1,5 +1,6 @@
 """
-A plan on disk and what it says: made the same way by ``plan``, ``apply`` and ``destroy``.
+Plans one step: a plan file and its content, made the same way by ``plan``, ``apply`` and
+``destroy``.
 """
 
 from __future__ import annotations
@@ -67,15 +68,14 @@ StateCheck = Callable[[str, OperationRecord | None, PulledState, str], str | Non
 
 class PlanOptions(Struct, frozen=True):
     """
-    The options of a person that concern plan and mutation of a step.
+    The user's options for plan and mutation of a step.
 
-    ``approved`` carries ``--yes``; ``accept_vanished`` the reason given for it. Durations are the
-    engine's own texts. With ``values`` the plan is read with all its values, for somebody who looks
-    at it: one more engine call. With an ``approval`` a step is changed only as that covers; where
-    it was ``reviewed`` at a terminal, what it does not cover is asked for. ``override_policy`` is
-    the reason to do what the policy of the blueprint forbids; without ``locking`` a plan takes no
-    lock on the provider state. ``only_refresh`` plans what the refresh changes in that, and nothing
-    else.
+    ``approved`` is ``--yes``; ``accept_vanished`` its reason. Durations are in the engine's
+    notation. With ``values`` the plan is read with all values, for display: one more engine call.
+    With an ``approval`` a step is changed only within that; if it was ``reviewed`` at a terminal,
+    changes beyond it are asked for. ``override_policy`` is the reason to override the policy;
+    without ``locking`` a plan does not lock the provider state. ``only_refresh`` plans only the
+    changes of a refresh.
     """
 
     approved: bool = False
@@ -98,13 +98,13 @@ class PlanOptions(Struct, frozen=True):
     @property
     def refreshes_all(self) -> bool:
         """
-        Whether the plan asks the provider of every object; a targeted one does not.
+        Whether the plan refreshes every object; a targeted one does not.
         """
         return self.refresh and not self.targets
 
     def mode(self, direction: Direction) -> PlanMode:
         """
-        Return the mode in which the engine is to plan.
+        Return the engine's planning mode.
         """
         if direction == "destroy":
             return "destroy"
@@ -113,10 +113,9 @@ class PlanOptions(Struct, frozen=True):
 
 class EnginePlan(Struct, frozen=True):
     """
-    A plan that the engine has made and nobody has judged yet. ``before`` is the provider state it
-    was made on; ``changed``: the engine says that it changes something; ``content`` is what the
-    plan holds, where it was read. With ``waits`` there is no file: the engine that made it waits to
-    be approved.
+    A plan of the engine, before it is checked. ``before`` is the provider state it was made from;
+    ``changed``: the engine reports changes; ``content`` is its content, if it was read. With
+    ``waits`` there is no file: the engine waits for approval.
     """
 
     direction: Direction
@@ -130,10 +129,10 @@ class EnginePlan(Struct, frozen=True):
 
 class CheckedPlan(EnginePlan, frozen=True, kw_only=True):
     """
-    An engine's plan that was held against the record. ``doubts`` are those that stay open when it
-    is carried out, ``settled`` those that its refresh has answered; ``dropped`` are objects that
-    its refresh did not find, ``deleted`` those of them that an earlier delete has removed;
-    ``rewrites_state``: the stored state is encrypted in another way than it will be.
+    A plan that was checked against the record. ``doubts`` stay open when it is executed,
+    ``settled`` were answered by its refresh; ``dropped`` are objects that its refresh did not find,
+    ``deleted`` those of them that an earlier delete removed; ``rewrites_state``: the state will be
+    encrypted in another way than it is.
     """
 
     shown: PlanReady
@@ -146,9 +145,9 @@ class CheckedPlan(EnginePlan, frozen=True, kw_only=True):
     @property
     def empty(self) -> bool:
         """
-        Whether carrying it out would change nothing, provider state included: a destroy of what has
-        vanished still has that to empty, what the refresh dropped is in it until an apply, and so
-        is the encryption by a former key.
+        Whether executing it would change nothing, provider state included: a destroy of vanished
+        objects still has to empty the state, dropped objects are in it until an apply, and a former
+        encryption key stays in use until then.
         """
         forgets = self.direction == "destroy" and self.before.objects
         in_state = self.dropped or self.rewrites_state or forgets
@@ -159,8 +158,8 @@ def _check_addresses_known(
     target: str, options: PlanOptions, journal: Journal, before: PulledState
 ) -> None:
     """
-    Raise Invalid if an address to replace or to target is neither in the provider state nor
-    planned: the engine would silently do nothing about it.
+    Raise Invalid if an address to replace or target is neither in the provider state nor planned:
+    the engine would silently ignore it.
     """
     addresses = {*(item.address for item in before.objects), *(c.address for c in journal.changes)}
     problems = [
@@ -180,8 +179,8 @@ def write_variables(
     services: Services, file: Path, inputs: StepInputs, extra: Mapping[str, Json]
 ) -> None:
     """
-    Write the variable file of a call: 0600, and removed when the call ends. One value a line: the
-    engine quotes the line of a value that it rejects.
+    Write the variable file of a call: 0600, removed when the call ends. One value per line, because
+    the engine quotes the line of a value that it rejects.
     """
     services.files.write(file, json.dumps({**inputs.values, **extra}, indent=0))
 
@@ -199,13 +198,13 @@ def plan_step(
     missing_objects: MissingObjects = "refused",
 ) -> CheckedPlan:
     """
-    Plan a step to ``evidence``/plan.tfplan, and hold it against the record.
+    Plan a step to ``evidence``/plan.tfplan, and check the plan against the record.
 
     Law: state moved without us.
 
     Raises EngineFailed(phase="plan") or Busy if it cannot be planned, Refused if the provider state
-    is not the one that the record knows (``check`` decides) or all of it has vanished, InDoubt if
-    recorded objects have left it and ``missing_objects`` are refused.
+    is not the recorded one (``check`` decides) or all objects have vanished, InDoubt if recorded
+    objects have left the state and ``missing_objects`` are refused.
     """
     file, var_file = evidence / "plan.tfplan", evidence / "inputs.tfvars.json"
     request = Plan(
@@ -287,8 +286,8 @@ def left_undone(
     evidence: Path,
 ) -> tuple[PlannedAction, ...]:
     """
-    Return the actions that an untargeted plan would still take after a targeted apply; one that
-    says why, where no such plan can be made.
+    Return the actions that an untargeted plan still has after a targeted apply; if that plan fails,
+    one action with the reason.
     """
     try:
         plan = plan_step(
@@ -320,8 +319,8 @@ def check_plan(
     run_id: str = "",
 ) -> CheckedPlan:
     """
-    Check the plan against the record and show it, with the doubts that stay open. An error is
-    raised where it must not be carried out.
+    Check the plan against the record and show it. Returns it with the doubts that stay open; raises
+    an error if it must not be executed.
     """
     record, step, target = prepared.record, prepared.step.name, str(prepared.target)
     journal, before = plan.journal, plan.before
@@ -396,8 +395,8 @@ def check_plan(
 
 def _encryption_changed(services: Services, prepared: PreparedStep, before: PulledState) -> bool:
     """
-    Return whether the state of a recorded target would be encrypted in another way than by the
-    apply that wrote it. The engine rewrites it with any plan, and plans no change for it.
+    Return whether the state would be encrypted in another way than by its last apply. The engine
+    rewrites it with any apply, and plans no change for it.
     """
     record = prepared.record
     if record is None or record.status in NOTHING_THERE or before.lineage is None:
@@ -409,8 +408,8 @@ def warn_of_shared_objects(
     services: Services, step: str, target: str, taken_over: Mapping[str, str]
 ) -> None:
     """
-    Warn of objects, by address the id, that are to be taken over although another target has them.
-    It may be another object all the same: a name is an id in each region or account.
+    Warn about objects to import (ids by address) that another target has. They may still be
+    different objects: a name is unique only within a region or account.
     """
     if not taken_over:
         return
@@ -430,7 +429,7 @@ def warn_of_shared_objects(
 
 def _warn_of_secret_keys(services: Services, step: str, journal: Journal) -> None:
     """
-    Warn of secrets in addresses: an address is a name, masked it would name nothing.
+    Warn about secrets in addresses: a masked address would identify nothing.
     """
     mask = services.masker.mask
     exposed = {
@@ -450,7 +449,7 @@ def _warn_of_secret_keys(services: Services, step: str, journal: Journal) -> Non
 
 def _drifted(plan: EnginePlan) -> tuple[PlannedAction, ...]:
     """
-    What changed outside the engine, without what only reads in another notation.
+    Return what changed outside the engine, without mere differences in notation.
     """
     drift = plan.content.changes.drift if plan.content is not None else ()
     same = {item.address for item in drift if item.action != "delete" and item.equivalent}
@@ -464,7 +463,7 @@ def _deleted_earlier(
     Return the objects that the refresh did not find because an earlier mutation deleted them and
     provider state still has them.
 
-    Only where the provider is asked in the scope in which it made them: in another scope it finds
+    Only if the provider is queried in the scope in which it made them: in another scope it finds
     none of its objects.
     """
     record = prepared.record
@@ -495,8 +494,8 @@ def plan_content(
 
 def _dropped(services: Services, plan: EnginePlan) -> tuple[StateObject, ...]:
     """
-    Return the objects that the refresh of the plan took out of the provider state, deposed ones
-    too.
+    Return the objects that the plan's refresh removed from the provider state, including deposed
+    ones.
     """
     refreshed = services.engine.refreshed_state_in_plan(plan.file)
     if refreshed is None:

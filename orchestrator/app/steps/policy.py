@@ -1,5 +1,5 @@
 """
-Plans held against the policy of the blueprint.
+Checks plans against the policy of the blueprint.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HINT = "change what is planned, or say why it may be: --override-policy REASON"
 
 def check_policy(session: Session, step: str, plan: CheckedPlan, *, override: str | None) -> None:
     """
-    Raise Refused if the plan of a step does what the policy forbids, unless a reason overrides it.
+    Raise Refused if the plan of a step violates the policy, unless a reason overrides it.
     """
     policy = session.deployment.policy
     if policy.empty or plan.content is None:
@@ -54,7 +54,7 @@ def check_policy_of_destroy(
     session: Session, records: Collection[OperationRecord], *, override: str | None
 ) -> None:
     """
-    Raise Refused if a destroy of all objects in these records breaks the policy, unless a reason
+    Raise Refused if destroying all objects in these records violates the policy, unless a reason
     overrides it. Checked before anything is destroyed.
     """
     steps: list[tuple[str, list[PlannedObject], Mapping[str, str]]] = []
@@ -84,8 +84,7 @@ def rego_violations(
     services: Services, deployment: Deployment, document: PlanDocument
 ) -> Sequence[Violation]:
     """
-    Return the violations of the rules that the policy names by a plan. They are shown what anybody
-    may see.
+    Return the plan's violations of the policy's Rego rules. They get the masked document.
     """
     rules = [Path(deployment.project_dir) / name for name in deployment.policy.rego]
     if not rules:
@@ -123,8 +122,7 @@ def describe_violations(violations: Sequence[Violation]) -> str:
 
 def refusals(violations: Iterable[Violation]) -> dict[str, OrchestratorError]:
     """
-    Return the refusal of each step of which a plan does what is forbidden; of the whole plan under
-    "".
+    Return the refusals for the violations by step; those of the whole plan under "".
     """
     steps: dict[str, list[Violation]] = {}
     for item in violations:
@@ -167,10 +165,10 @@ def check_protected(
     confirmed: str | None,
 ) -> None:
     """
-    Raise Refused if ``prevent_destroy`` protects recorded objects, in the recorded module or in the
-    current one: a new protection counts at once, and only an apply removes an old one. The error
-    names every object and the place that protects it, and also the environment where that is
-    protected and was not ``confirmed`` by its name.
+    Raise Refused if ``prevent_destroy`` protects recorded objects, in the recorded or the current
+    module: a new protection counts immediately, and only an apply removes an old one. The error
+    names every object and the place that protects it, and also a protected environment that was not
+    ``confirmed``.
     """
     protected = [
         line
@@ -197,8 +195,8 @@ def check_protected_since(
     services: Services, deployment: Deployment, record: OperationRecord | None, journal: Journal
 ) -> None:
     """
-    Raise Refused if the plan of a rollback would destroy what the module that was applied since
-    then protects: the engine knows the earlier module only.
+    Raise Refused if the plan of a rollback would destroy objects that a later applied module
+    protects: the engine knows only the earlier module.
     """
     doomed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
     if record is None or not doomed:
@@ -219,9 +217,8 @@ def _protected_lines(
     doomed: Collection[str] | None = None,
 ) -> list[str]:
     """
-    Return one line for each object of a target, of those ``doomed`` if they are given, that its
-    module protects. Modules from a registry are not in the snapshot: the plan of their step finds
-    what they protect.
+    Return one line for each protected object of a target, of all or only the ``doomed`` ones.
+    Registry modules are not in the snapshot: the plan of their step finds what they protect.
     """
     places = _places(services, deployment, record)
     return [
@@ -234,7 +231,7 @@ def _protected_lines(
 
 def _shown_place(record: OperationRecord, at: Location) -> str:
     """
-    Return a place in the module of a record; in a local one as it is seen from the project.
+    Return a place in the module of a record; for a local module relative to the project.
     """
     if not record.module_ref.startswith("."):
         return f"{record.module_ref}: {at}"
@@ -247,8 +244,8 @@ def _places(
     services: Services, deployment: Deployment, record: OperationRecord
 ) -> Mapping[str, Location]:
     """
-    Return the protected addresses of a target's module, as it was applied and as it is now, and
-    where each is protected. A module that cannot be read now protects nothing more.
+    Return the protected addresses of a target's recorded and current modules, with the place of
+    each. A current module that cannot be read adds none.
     """
     snapshots = []
     step = deployment.steps.get(record.target.step)

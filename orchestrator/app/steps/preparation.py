@@ -1,5 +1,5 @@
 """
-What is made ready before a step may mutate: record, snapshot, working directory, ``init``.
+Prepares a step for a mutation: record, snapshot, working directory, ``init``.
 
 Whatever can be found wrong is found here, for all steps, before the first of them mutates.
 """
@@ -53,7 +53,7 @@ def store_snapshot(services: Services, snapshot: Snapshot) -> None:
 
 def read_lock_file(services: Services, target: str, snapshot: str) -> bytes | None:
     """
-    Return the lock file that a target was last used with at the snapshot of this digest.
+    Return the lock file that a target last used with the snapshot of this digest.
     """
     name = lock_blob(target, snapshot)
     lock = services.store.blob(name)
@@ -64,7 +64,7 @@ def read_lock_file(services: Services, target: str, snapshot: str) -> bytes | No
 
 def store_lock_file(services: Services, target: str, snapshot: str, lock: bytes) -> None:
     """
-    Store the lock file of a target at a snapshot, unless the store has it already.
+    Store the lock file of a target for a snapshot, unless the store has it.
     """
     name, digest = lock_blob(target, snapshot), content_digest(lock)
     if services.stored_blobs.get(name) != digest:
@@ -85,7 +85,7 @@ def store_lock_content(services: Services, lock: bytes | None) -> str | None:
 
 def store_once(services: Services, name: str, data: bytes) -> None:
     """
-    Store what is named by its content, once.
+    Store a content-addressed blob, once.
     """
     if name in services.stored_blobs:
         return
@@ -100,10 +100,10 @@ OUTDATED_LOCK = re.compile(r"init\s+-upgrade")
 
 class PreparedStep(Struct, frozen=True):
     """
-    A step that is ready: its working directory is initialised and its newest record known.
-    ``engine`` is the program as it is in its working directory; ``configured`` is the provider
-    configuration that the blueprint gives it, ``bindings`` are the provider states of other targets
-    where it has none of its own yet. ``reconcile`` is the command that reconciles it.
+    A prepared step: its working directory is initialised and its newest record known. ``engine`` is
+    the one in its working directory; ``configured`` is its provider configuration in the blueprint;
+    ``bindings`` are the provider states of other targets, if it has none of its own yet.
+    ``reconcile`` is the command that reconciles it.
     """
 
     step: Step
@@ -119,9 +119,9 @@ class PreparedStep(Struct, frozen=True):
 
 class ModuleSource(Struct, frozen=True):
     """
-    What a working directory is laid out from: a snapshot, the lock file to start from, and whether
-    it goes with the inputs as they are now or as they were recorded. ``configures_providers`` is
-    False if only the provider state is worked on.
+    The source of a working directory: a snapshot, the initial lock file, and whether current or
+    recorded inputs belong to it. ``configures_providers`` is False for work on the provider state
+    alone.
     """
 
     snapshot: Snapshot
@@ -131,14 +131,15 @@ class ModuleSource(Struct, frozen=True):
 
     def configures(self, provider: str) -> bool:
         """
-        Return whether a configuration of the provider with this local name is of any use.
+        Return whether the provider with this local name needs its configuration.
         """
         return self.configures_providers and self.snapshot.uses_provider(provider)
 
 
 def check_engine(info: EngineInfo, record: OperationRecord, *, allow_change: bool) -> str | None:
     """
-    Raise Refused if another kind of engine wrote the target last; a warning where a newer one did.
+    Raise Refused if another kind of engine wrote the target last; return a warning if a newer one
+    did.
     """
     last, target = record.engine, record.target.target
     if record.status in NOTHING_THERE or last is None:
@@ -168,7 +169,7 @@ def check_engine(info: EngineInfo, record: OperationRecord, *, allow_change: boo
 
 def snapshot_of(services: Services, step: Step, record: OperationRecord | None) -> Snapshot:
     """
-    Return the snapshot that the record names, else the module as it is now.
+    Return the snapshot that the record names, else one of the current module.
     """
     applied = record.module_digest if record else None
     stored = stored_snapshot(services, applied) if applied else None
@@ -187,7 +188,7 @@ def snapshot_of(services: Services, step: Step, record: OperationRecord | None) 
 
 def stored_snapshot(services: Services, digest: str) -> Snapshot | None:
     """
-    Return the snapshot of this digest; None if the store does not have it.
+    Return the snapshot of this digest, None if the store lacks it.
     """
     archive = services.store.blob(snapshot_blob(digest))
     return unpacked_snapshot(services, digest, archive) if archive is not None else None
@@ -195,7 +196,7 @@ def stored_snapshot(services: Services, digest: str) -> Snapshot | None:
 
 def unpacked_snapshot(services: Services, digest: str, archive: bytes) -> Snapshot:
     """
-    Return the snapshot in an archive; raises StoreUnavailable if it is not the one of this digest.
+    Return the snapshot in an archive. Raises StoreUnavailable if its digest is another.
     """
     snapshot = services.workdirs.unpack(archive)
     if snapshot.digest != digest:
@@ -208,8 +209,8 @@ def unpacked_snapshot(services: Services, digest: str, archive: bytes) -> Snapsh
 
 def applied_outputs(services: Services, deployment: str, step: str) -> Sequence[Output]:
     """
-    Return the outputs that the module of a step declared when the deployment of this digest was
-    applied; none where that cannot be told.
+    Return the outputs that the module of a step declared in the deployment of this digest; none if
+    unknown.
     """
     text = services.store.blob(deployment_blob(deployment))
     try:
@@ -231,10 +232,10 @@ def lay_out(
     early_values: Mapping[str, Json],
 ) -> WorkDir:
     """
-    Return the step's working directory, laid out with backend and providers around the snapshot.
+    Lay out the step's working directory with backend and providers around the snapshot.
 
-    Raises Refused if the provider state would be another than the record is bound to; raises
-    Invalid if backend or providers need a value that is not to be had.
+    Raises Refused if the provider state would differ from the one in the record, Invalid if backend
+    or providers need an unavailable value.
     """
     static = static_lookup(deployment, step)
     backend = _resolved(step, "backend", step.backend.config, static)
@@ -289,7 +290,7 @@ def _resolved(step: Step, setting: str, template: Template, lookup: Lookup) -> o
 
 def lock_of(services: Services, record: OperationRecord | None, snapshot: Snapshot) -> bytes | None:
     """
-    Return the lock file that was used with this very snapshot; another one's would forbid an
+    Return the lock file that was used with this very snapshot; that of another one would prevent an
     upgrade.
     """
     if record is None or record.module_digest != snapshot.digest:
@@ -307,10 +308,10 @@ def initialise(
     serial: int,
 ) -> None:
     """
-    Run ``init`` where the last one no longer holds; registry and network errors are tried again.
+    Run ``init`` unless the last one is still valid; registry and network errors are retried.
 
-    Where the module changed what it accepts of a provider and brings no lock file of its own, the
-    versions that were locked for it are chosen anew. ``serial`` makes the calls' names unique.
+    If the module changed its provider constraints and has no lock file of its own, new provider
+    versions are selected. ``serial`` makes the names of the calls unique.
     """
     if not work_dir.init_needed:
         return
@@ -342,8 +343,7 @@ def initialise(
 
 def state_encryption(services: Services, prepared: PreparedStep) -> str:
     """
-    Return the keyed digest of the settings by which the engine encrypts provider state; "" where it
-    does not.
+    Return the keyed digest of the engine's state encryption settings, "" without encryption.
     """
     settings = services.environ.get("TF_ENCRYPTION", ""), prepared.snapshot.encryption
     if prepared.engine.kind != "tofu" or not any(settings):
@@ -353,7 +353,7 @@ def state_encryption(services: Services, prepared: PreparedStep) -> str:
 
 def refusal_rules(step: Step) -> RefusalRules:
     """
-    Return the errors by which the provider of a step reports that it did nothing.
+    Return the step's rules for errors by which its provider reports that it did nothing.
     """
     return RefusalRules(step.refused_on, step.retry.on if step.retry else ())
 
@@ -379,7 +379,7 @@ _EMPTY = "No state file was found"
 
 def state_lock_of(services: Services, prepared: PreparedStep, run_id: str) -> StateLock | None:
     """
-    Return the lock on a step's provider state; None if it is not locked.
+    Return the lock on a step's provider state, None if it is not locked.
     """
     number = services.ids.entry_id()[:8]
     evidence = services.files.attempt(run_id, prepared.step.name, 1)
@@ -392,8 +392,8 @@ def state_lock_of(services: Services, prepared: PreparedStep, run_id: str) -> St
 
 def check_engine_gone(services: Services, prepared: PreparedStep, run_id: str) -> None:
     """
-    Raise Busy if somebody holds the lock of the step's provider state, and it is of a kind that
-    ends with the process that holds it: whatever is said of the run that began, an engine is alive.
+    Raise Busy if the step's provider state is locked by a lock that ends with its process: then an
+    engine is alive, whatever is known of the run.
     """
     if prepared.work_dir.backend_type not in PASSING_LOCKS:
         return

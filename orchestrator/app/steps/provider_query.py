@@ -1,9 +1,8 @@
 """
-The one way of asking a provider about objects: an engine plan in a scratch root, which writes
-nothing but there.
+The one way to query a provider: an engine plan in a scratch root module, which writes nothing else.
 
-The scratch root holds the configuration of the step, so that aliases, ``for_each``, child modules
-and provider configuration are those of the step, on a private state.
+The scratch root has the configuration of the step, so that aliases, ``for_each``, child modules and
+provider configuration are those of the step, with a private state.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from orchestrator.ports.workdir import WorkDir
 
 class ScratchRoot(Struct, frozen=True):
     """
-    The root, initialised. Its calls leave their logs in ``evidence``.
+    The scratch root, initialised. Its calls leave their logs in ``evidence``.
     """
 
     services: Services
@@ -68,7 +67,7 @@ class ScratchRoot(Struct, frozen=True):
 
     def set_state(self, state: bytes) -> None:
         """
-        Make a clear state that of the root; OpenTofu encrypts what is pushed.
+        Set the root's state to an unencrypted one; OpenTofu encrypts what is pushed.
         """
         services, work_dir = self.services, self.work_dir
         if self.engine.kind != "tofu":
@@ -92,14 +91,14 @@ class ScratchRoot(Struct, frozen=True):
 
     def clear_state(self, state: bytes) -> bytes:
         """
-        Return a stored provider state in clear.
+        Return a stored provider state, decrypted.
         """
         return self.decrypted(state).raw if is_encrypted(state) else state
 
     def ask(self, query: ProviderQuery, inputs: StepInputs) -> QueryResult:
         """
-        Ask in one plan; on transient errors again, as the step's retries say. A plan that fails
-        answers what it got to.
+        Make one plan for the query, retried on transient errors by the step's rule. A failed plan
+        gives partial answers.
         """
         services, work_dir, query_number = self.services, self.work_dir, next(self.numbers)
         var_file = work_dir.directory / "query.tfvars.json"
@@ -159,8 +158,8 @@ def keep_state(
     services: Services, prepared: PreparedStep, state: PulledState, evidence: Path, name: str
 ) -> None:
     """
-    Keep a provider state in the file ``name`` of an attempt, durably: encrypted where the step's
-    state is, so that nothing of ours holds in clear what the engine does not.
+    Keep a provider state in the file ``name`` of an attempt, durably; encrypted if the step's state
+    is, so that we store nothing in clear that the engine does not.
     """
     text = state.raw.decode()
     if state_encryption(services, prepared):
@@ -175,8 +174,8 @@ def read_state_file(
     services: Services, prepared: PreparedStep, file: Path, evidence: Path
 ) -> PulledState:
     """
-    Return the provider state in a file that the engine left for a step, with the step's key where
-    it is encrypted; raises EngineFailed if it cannot be read.
+    Return the provider state in a file that the engine wrote for a step, decrypted with the step's
+    key if necessary. Raises EngineFailed if it cannot be read.
     """
     raw = file.read_bytes()
     if not is_encrypted(raw):
@@ -188,8 +187,8 @@ def read_state_file(
 
 class QueryContext(Struct, frozen=True):
     """
-    What asking takes: the step and the inputs that it was applied with, None if these cannot be
-    had, and then ``why``. ``evidence`` is the directory of an attempt, for the logs.
+    What a query needs: the step and its recorded inputs, None for the reason ``why`` if
+    unavailable. ``evidence`` is the directory of an attempt, for the logs.
     """
 
     services: Services
@@ -200,7 +199,7 @@ class QueryContext(Struct, frozen=True):
 
     def scope(self, objects: Iterable[ObjectRef]) -> Scope:
         """
-        Return the scope in which the providers of these objects are queried now.
+        Return the current scope of the providers of these objects.
         """
         services = self.services
         return scope(
@@ -212,8 +211,8 @@ class QueryContext(Struct, frozen=True):
 
     def scope_change(self, record: OperationRecord, provider: str) -> str | None:
         """
-        Why a provider, by its local name, may be asked elsewhere than where it made the objects of
-        a record; None if nothing says so.
+        Return why a provider (local name) may be queried elsewhere than where it made the objects
+        of a record; None if nothing says so.
         """
         snapshot = self.prepared.snapshot
         if snapshot.provider_may_depend_on_resources(provider):
@@ -227,7 +226,7 @@ class QueryContext(Struct, frozen=True):
 
     def announce(self) -> None:
         """
-        Report that the provider is being asked.
+        Report that the provider is being queried.
         """
         services, step = self.services, self.prepared.step.name
         services.sink.emit(PhaseStarted(at=services.clock.now(), step=step, phase="readback"))
@@ -237,8 +236,8 @@ def ask_provider(
     context: QueryContext, inputs: StepInputs, evidence: Path, query: ProviderQuery
 ) -> QueryResult:
     """
-    Return the answers to a query that is asked once, with these inputs; whatever keeps the provider
-    from being asked leaves them unknown, and says why. Raises Stopped if a signal came.
+    Make a query once, with these inputs, and return the answers; if the provider cannot be queried,
+    they are unknown, with the reason. Raises Stopped if a signal came.
     """
     services = context.services
     context.announce()
@@ -262,10 +261,10 @@ def look_before_create(
     session: Session, context: QueryContext, plan: CheckedPlan, inputs: StepInputs
 ) -> CheckedPlan:
     """
-    Return the plan with the objects to be created that are proven absent.
+    Return the plan, with the objects to create that are proven absent.
 
-    Raises Refused if one of them exists. An object that the provider gives no answer about is
-    created all the same, and counts as not proven.
+    Raises Refused if one of them exists. Without an answer an object is created nevertheless, and
+    its absence counts as not proven.
     """
     services, step = context.services, context.prepared.step
     lookup = own_lookup(session.deployment, step, inputs, {})

@@ -1,5 +1,5 @@
 """
-What is written of a mutation: its entries, durable or spooled, and what its call said.
+Records mutations: entries, durable or spooled, and the output of their calls.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STATE_BEFORE = "before.tfstate"
 class SavedObjects(Struct, frozen=True):
     """
     Objects whose absence is to be confirmed, and the saved provider state that holds them; ``raw``
-    is None if that is not on this machine.
+    is None if it is not on this machine.
     """
 
     saved: SavedState
@@ -55,7 +55,7 @@ def awaiting_confirmation(
     record: OperationRecord, *, forgotten: Collection[str] = ()
 ) -> list[Doubt]:
     """
-    Return the doubts that a kept provider state could answer, but for ``forgotten`` addresses.
+    Return the doubts that a kept provider state could answer, except at ``forgotten`` addresses.
     """
     doubts = record.resources.in_doubt
     return [d for d in doubts if d.saved is not None and d.address not in forgotten]
@@ -65,8 +65,8 @@ def saved_objects(
     services: Services, record: OperationRecord, *, forgotten: Collection[str] = ()
 ) -> list[SavedObjects]:
     """
-    Return the objects of a record that earlier destroys removed and the provider has not confirmed,
-    by the state that was saved; none of ``forgotten`` addresses.
+    Return the objects of a record that earlier destroys removed and that are not confirmed gone, by
+    saved state; none at ``forgotten`` addresses.
     """
     by_state: dict[SavedState, set[ObjectKey]] = {}
     for doubt in awaiting_confirmation(record, forgotten=forgotten):
@@ -86,8 +86,8 @@ def removed_objects(
     services: Services, marker: OperationRecord, saved: SavedState, evidence: MutationEvidence
 ) -> SavedObjects:
     """
-    Return the objects that the destroy of a marker has removed from provider state and nobody has
-    doubted before.
+    Return the objects that the destroy of a marker removed from provider state and that were not in
+    doubt before.
     """
     inventory = marker.resources.inventory
     if evidence.state is not None:
@@ -112,7 +112,7 @@ def _read(services: Services, step: str, saved: SavedState) -> bytes | None:
 
 def _place(services: Services, step: str, run_id: str, attempt: int) -> Path | None:
     """
-    Return the file of the provider state that an attempt saved on this machine; None if there is
+    Return the file of the provider state that an attempt saved on this machine, None if there is
     none.
     """
     attempts = dict(services.files.attempts(run_id, step))
@@ -123,9 +123,9 @@ def drop_saved_states(
     services: Services, entry: OperationRecord, *, marker: OperationRecord | None = None
 ) -> None:
     """
-    Remove the kept provider states that no doubt of ``entry`` needs any more: that of its own run,
-    that of the ``marker`` it follows, and those of doubts that were settled. Once nothing is there,
-    the copy that the engine keeps beside a local state goes as well.
+    Remove the kept provider states that no doubt of ``entry`` needs any more: of its own run, of
+    the ``marker`` it follows, and of settled doubts. Once nothing exists, the engine's backup of a
+    local state is removed, too.
     """
     needed = {(d.saved.run_id, d.saved.attempt) for d in entry.resources.in_doubt if d.saved}
     settled = (item.doubt.saved for item in entry.settled if item.doubt.saved is not None)
@@ -148,9 +148,9 @@ PATIENCE = (0.2, 0.5, 1.0)
 
 def record_entry(services: Services, entry: OperationRecord) -> OperationRecord:
     """
-    Make an entry durable as it may be seen, and return it so.
+    Make an entry durable, redacted, and return it.
 
-    Whatever this raises for a marker, the mutation must not start.
+    If this raises for a marker, the mutation must not start.
 
     Law: no record, no mutation.
     """
@@ -163,9 +163,9 @@ def record_outcome(services: Services, outcome: OperationRecord) -> OperationRec
 
     Law: spooled outcome.
 
-    Raises Spooled if the store stayed away and it lies in the spool; raises Fenced if another
-    writer took the target over: then the outcome is kept beside the run as evidence and overwrites
-    nothing.
+    Raises Spooled if the store stayed unavailable and the outcome is in the spool; raises Fenced if
+    another writer took over the target: then the outcome is kept beside the run as evidence and
+    overwrites nothing.
     """
     outcome, clock = redacted(outcome, services.masker), services.clock
     grace, began = services.limits.store_grace, clock.monotonic()
@@ -192,8 +192,8 @@ def record_outcome(services: Services, outcome: OperationRecord) -> OperationRec
 
 def _append(services: Services, entry: OperationRecord) -> OperationRecord:
     """
-    Append an entry with the checksum of the one before it, as the store holds that one: in memory
-    it may have been weighed against newer evidence.
+    Append an entry with the checksum of the stored entry before it: the one in memory may have been
+    judged by newer evidence.
     """
     store, target = services.store, entry.target.target
     if entry.sequence > 1:
@@ -226,7 +226,7 @@ def write_events(services: Services, attempt: Path, messages: Iterable[Message])
 
 def keep_inventory(services: Services, attempt: Path, state: PulledState) -> None:
     """
-    Keep the objects of a provider state, without attributes, as ``inventory.json`` of an attempt.
+    Write the objects of a provider state, without attributes, as ``inventory.json`` of an attempt.
     """
     rows = [ref.model_dump(exclude_none=True) for ref in inventory(state)]
     with suppress(StoreUnavailable):
@@ -273,7 +273,7 @@ def write_late_outcome(services: Services, outcome: OperationRecord) -> None:
 
 def replay_spool(services: Services, deployment: Deployment) -> None:
     """
-    Record what earlier runs of this blueprint and environment could not, oldest first.
+    Record spooled outcomes of earlier runs of this blueprint and environment, oldest first.
     """
     ours = (deployment.blueprint, deployment.environment)
     for outcome in services.spool.pending():

@@ -1,8 +1,8 @@
 """
-A record that says ``running`` although its run is gone: settled from evidence, never guessed.
+Settles a record that is ``running`` although its run is gone, from evidence alone.
 
-The engine outlives us and leaves its answer on disk, so most of what a killed run left can be
-concluded exactly as the run itself would have concluded it.
+The engine outlives us and leaves its result on disk, so that most of what a killed run left can be
+concluded exactly as the run would have concluded it.
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ def check_not_live(
     takeover: str | None,
 ) -> None:
     """
-    Raise Busy while owner or engine of a ``running`` record may be alive; with ``wait``, wait for
-    it.
+    Raise Busy while owner or engine of a ``running`` record may be alive; with ``wait``, wait.
 
-    ``takeover`` is the reason for which a silent one is taken for dead. That its state lock can be
-    had is none: its engine may not have begun (ADR 13).
+    ``takeover`` is the reason to treat a silent one as dead. That its state lock is free is no such
+    reason: its engine may not have begun (ADR 13).
     """
     if record is None or record.status is not Status.RUNNING:
         return
@@ -82,8 +81,8 @@ def check_not_live(
 
 class RecalledInputs(Struct, frozen=True):
     """
-    What is known of the inputs of an interrupted run: their values, None with ``why`` where they
-    cannot be had, and whether the secrets in them are those that the run had.
+    What is known of the inputs of an interrupted run: their values, None for the reason ``why`` if
+    unavailable, and whether their secrets are those of the run.
     """
 
     inputs: StepInputs | None
@@ -95,9 +94,9 @@ def settle(
     services: Services, deployment: Deployment, prepared: PreparedStep, recalled: RecalledInputs
 ) -> OperationRecord:
     """
-    Conclude a ``running`` record whose owner and engine are gone, and say what was concluded.
+    Conclude a ``running`` record whose owner and engine are gone, and report the conclusion.
 
-    Where the secrets of that run are not known any more, nothing that its engine said is repeated:
+    If the secrets of that run are no longer known, none of its engine's output is repeated, because
     it could not be masked.
     """
     marker = prepared.record
@@ -181,10 +180,9 @@ def _evidence(
     spec: CallSpec,
 ) -> MutationEvidence:
     """
-    What there is to judge by. A provider state that cannot be read now raises: the record stays as
-    it is, because without it nothing can be concluded; one that is damaged will not be readable
-    later either. A call of which nothing is on this machine has
-    an empty, incomplete journal.
+    Return the evidence of the call. An unreadable provider state raises: without it nothing can be
+    concluded, so the record stays; a damaged one does not, because it will not be readable later
+    either. A call without files on this machine has an empty, incomplete journal.
     """
     state: PulledState | None = None
     why: str | None = None

@@ -1,5 +1,5 @@
 """
-The checks of a step: after an apply, when one is settled, and by the verb ``verify``.
+Runs the checks of a step: after an apply, when one is settled, and for ``verify``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ def check_settings(
     services: Services, deployment: Deployment, step: Step, inputs: StepInputs
 ) -> None:
     """
-    Raise Invalid if a check of the step cannot be carried out, as far as that is known before its
-    outputs are.
+    Raise Invalid if the settings of a check are invalid, as far as known before the step's outputs.
     """
     lookup = own_lookup(deployment, step, inputs, {})
     problems = []
@@ -46,7 +45,7 @@ def run_checks(
     state: PulledState,
 ) -> Verification:
     """
-    Return the verdict over the step's checks; ``unverified`` where it has none.
+    Return the verdict over the step's checks; ``unverified`` if it has none.
     """
     if not step.verify:
         return Verification(verdict="unverified", at=services.clock.now())

@@ -1,3 +1,3 @@
 """
-Changes of provider state without changes of remote objects, as reconcile, import and exec ask for.
+Surgery: changes of provider state and of no remote object, for reconcile, import and exec.
 """

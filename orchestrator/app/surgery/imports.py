@@ -1,5 +1,5 @@
 """
-Imports: objects that exist come into the provider state of a step, at addresses of its module.
+Imports existing objects into the provider state of a step, at addresses of its module.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def plan_imports(
     runner: StepRunner, name: str, inputs: StepInputs, imports: Mapping[str, str]
 ) -> CheckedPlan:
     """
-    Return the plan of imports, by address the id, and of nothing that they do not need. The caller
-    removes its file.
+    Return the plan of imports (ids by address), limited to these addresses and what they need. The
+    caller removes its file.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
     place = f"imports-{services.ids.entry_id()[:8]}"
@@ -56,12 +56,12 @@ def import_object(
     approved: bool = False,
 ) -> StepResult:
     """
-    Import an object that exists at an address of a prepared step; with the recorded inputs unless
-    others are given. Where the address is in doubt and nothing proves that this is its object, the
-    plan of the import is shown before anybody approves it.
+    Import an existing object at an address of a prepared step, by default with the recorded inputs.
+    If the address is in doubt and nothing proves that this is its object, the plan of the import is
+    shown before approval.
 
-    Raises Refused if the address, or the object at another one, is managed already, and where the
-    provider was found to have another object for this address.
+    Raises Refused if the address or the object is already managed, or if the provider showed
+    another object for this address.
     """
     _check_object_in_doubt(runner, name, address, object_id)
     target = str(runner.deployment.target(name))
@@ -116,7 +116,7 @@ def _consequence(
     runner: StepRunner, name: str, inputs: StepInputs, address: str, object_id: str
 ) -> str:
     """
-    Describe what an apply would do to the imported object by the plan that is shown.
+    Describe what an apply would do to the imported object, by the plan that is shown.
     """
     unproven = "nothing proves that it was made here, and"
     try:
@@ -131,7 +131,7 @@ def _consequence(
 
 def check_unmanaged(address: str, object_id: str, state: PulledState) -> None:
     """
-    Raise Refused if the address, or the object at another one, is in the provider state.
+    Raise Refused if the address, or the object at another address, is in the provider state.
     """
     twin = managing_address(state, address, object_id)
     if twin is None and address not in state.ids:

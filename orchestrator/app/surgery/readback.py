@@ -1,8 +1,8 @@
 """
-Readback of created objects in doubt: the provider is asked for all of a target in one plan.
+Readback of creates in doubt: the provider is queried for all of a target in one plan.
 
-It runs in a private copy of the step's root, so that aliases, ``for_each``, child modules and
-provider configuration are those of the step, and writes nothing.
+The plan runs in a private copy of the step's root module, so that aliases, ``for_each``, child
+modules and provider configuration are those of the step. It writes nothing.
 """
 
 from __future__ import annotations
@@ -50,8 +50,7 @@ from orchestrator.domain.transitions.reconciliation import (
 @dataclass(frozen=True)
 class DoubtReadback:
     """
-    One step's readback: ``inputs`` are those that it was applied with, ``state`` its provider
-    state now.
+    One step's readback: ``inputs`` are its recorded ones, ``state`` its current provider state.
     """
 
     steps: PreparedSteps
@@ -63,10 +62,10 @@ class DoubtReadback:
 
     def ask(self, doubts: Iterable[Doubt]) -> OperationRecord:
         """
-        Return the record with what the provider says of the creates among ``doubts``.
+        Return the record with the provider's answers about the creates among ``doubts``.
 
-        Whatever keeps the provider from being asked leaves them unknown, and says why. Raises
-        Stopped if a signal came.
+        If the provider cannot be queried, they stay unknown, with the reason. Raises Stopped if a
+        signal came.
         """
         services, step = self.steps.services, self.prepared.step
         query, queries = doubt_queries(step, doubts, self._lookup, self.state)
@@ -107,16 +106,16 @@ class DoubtReadback:
 
     def _others(self) -> list[OperationRecord]:
         """
-        Return the records of all other targets in the store, also of other blueprints: what these
-        have is not what is missing here.
+        Return the records of all other targets in the store, also of other blueprints: their
+        objects are not the missing ones.
         """
         records = self.steps.services.store.records()
         return [item for item in records if item.target != self.record.target]
 
     def _identity_has_named(self, query: DoubtQuery) -> bool:
         """
-        Return whether the same identity has been the id of an object of this target, with the
-        inputs that it had then.
+        Return whether the same identity was once the id of an object of this target, with its
+        inputs at that time.
         """
         step = self.prepared.step
         key = declared(step.identity, query.address)
@@ -139,7 +138,7 @@ class DoubtReadback:
 
     def _lookup_of(self, file: str | None) -> Lookup | None:
         """
-        Return a lookup in recorded inputs, secrets left out; None if they are not in the store.
+        Return a lookup in recorded inputs without secrets, None if the store lacks them.
         """
         text = self.steps.services.store.blob(file) if file else None
         if text is None:
@@ -161,7 +160,7 @@ class DoubtReadback:
 
     def _provider(self, name: str) -> dict[str, str]:
         """
-        Return a provider's configuration in the blueprint, masked; empty if it has none there.
+        Return a provider's configuration in the blueprint, masked; empty if there is none.
         """
         step, deployment = self.prepared.step, self.steps.deployment
         template = step.providers.get(name)
@@ -198,9 +197,9 @@ def verify_destroyed(
     runner: StepRunner, name: str, record: OperationRecord
 ) -> OperationRecord | None:
     """
-    Return the entry of a step that is recorded as gone, after its objects were looked up at the
-    provider: either objects that exist all the same, or the confirmation that none does. None if
-    there is nothing to record. A lookup without a certain answer is noted and changes nothing.
+    Query the provider for the objects of a step that is recorded as gone, and return its next
+    entry: with objects that still exist, or with the confirmation that none does. None if there is
+    nothing to record. An uncertain answer is noted and changes nothing.
 
     Raises Refused if the provider state holds objects.
     """
@@ -248,8 +247,8 @@ def _ask(
     runner: StepRunner, name: str, record: OperationRecord, refs: Sequence[ObjectRef]
 ) -> dict[ObjectRef, Answer]:
     """
-    Ask the provider about each object. A plan imports one object at an address: of several that had
-    the same one each is asked for by a plan of its own.
+    Query the provider about each object. A plan imports one object per address, so that objects
+    with the same address are queried in separate plans.
     """
     prepared, evidence = runner.steps.prepared[name], runner.steps.evidence(name)
     inputs = runner.steps.values.recorded_inputs(prepared)
@@ -277,8 +276,8 @@ def _answer_here(
     context: QueryContext, record: OperationRecord, ref: ObjectRef, answer: Answer
 ) -> Answer:
     """
-    Return the answer about an object, unknown where it was not found and may have been made
-    elsewhere.
+    Return the answer about an object; unknown if it was not found and may have been made in another
+    scope.
     """
     elsewhere = context.scope_change(record, parse_address(ref.address).provider_name)
     if answer.verdict != "absent" or elsewhere is None:
@@ -288,9 +287,8 @@ def _answer_here(
 
 def _readback(record: OperationRecord, ref: ObjectRef, at: datetime, *, vanished: bool) -> Readback:
     """
-    Return the readback of an object that exists although it was destroyed, or that had
-    ``vanished``. If it was confirmed to be absent in between, somebody has made another one with
-    the same id.
+    Return the readback of an object that exists although it was destroyed, or had ``vanished``. If
+    its absence was confirmed in between, somebody has made a new one with the same id.
     """
     confirmed = record.absence is not None and record.absence.method == "provider"
     was_gone = confirmed and not vanished

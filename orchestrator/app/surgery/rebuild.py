@@ -1,10 +1,8 @@
 """
-A provider state that lost objects is given them back: all that the record knows and it does not
-hold are imported by one plan.
+Rebuilds a provider state that lost objects: imports all recorded objects that it lacks by one plan.
 
-What the plan would do beside the imports is to write what an import cannot read: an update in place
-of an imported object. Nothing is made, replaced or deleted, and nothing that the state holds is
-touched.
+Besides imports, the plan may only update imported objects in place, to write what an import cannot
+read. It creates, replaces and deletes nothing, and does not touch objects that the state holds.
 """
 
 from __future__ import annotations
@@ -43,8 +41,8 @@ from orchestrator.ports.engine import Apply
 
 class _Rebuild(Struct, frozen=True):
     """
-    ``plan`` imports ``imports`` (ids by address) and changes nothing else; None if it would, or
-    where nothing can be imported. ``obstacles`` say of the others why they cannot.
+    ``plan`` imports ``imports`` (ids by address) and changes nothing else; None if it would, or if
+    nothing can be imported. ``obstacles`` say why the other objects cannot be imported.
     """
 
     plan: CheckedPlan | None
@@ -54,9 +52,8 @@ class _Rebuild(Struct, frozen=True):
 
 def rebuild_state(runner: StepRunner, name: str) -> StepResult | None:
     """
-    Import into the provider state of a prepared step every recorded object that it does not hold:
-    the surgery that did it, None if there was nothing to do. What cannot be imported is listed, and
-    in doubt.
+    Import every recorded object that a prepared step's provider state lacks. Returns the result,
+    None if there was nothing to do. Objects that cannot be imported are listed and in doubt.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
     record = prepared.record
@@ -94,8 +91,8 @@ def rebuild_state(runner: StepRunner, name: str) -> StepResult | None:
 
 def import_together(runner: StepRunner, name: str, imports: Mapping[str, str]) -> StepResult | None:
     """
-    Import objects (ids by address) into the provider state of a prepared step by one plan, on one
-    approval; each by itself where that plan would do more.
+    Import objects (ids by address) into the provider state of a prepared step by one plan and one
+    approval; one by one if that plan would do more.
     """
     inputs = runner.steps.values.recorded_inputs(runner.steps.prepared[name])
     with _planned(runner, name, inputs, imports) as planned:
@@ -106,8 +103,8 @@ def import_together(runner: StepRunner, name: str, imports: Mapping[str, str]) -
 
 def _sound_state(runner: StepRunner, name: str) -> PulledState:
     """
-    Return the provider state now. A damaged file of a local backend is put aside first: nothing can
-    be imported beside it.
+    Return the current provider state. A damaged file of a local backend is set aside first, because
+    it prevents imports.
     """
     services, work_dir = runner.services, runner.steps.prepared[name].work_dir
     evidence = runner.steps.evidence(name)
@@ -129,7 +126,7 @@ def _sound_state(runner: StepRunner, name: str) -> PulledState:
 
 def import_id_of(step: Step, ref: ObjectRef, lookup: Lookup) -> str:
     """
-    By which id an object is imported: what the step declares as its identity, else its own.
+    Return the import id of an object: the step's declared identity, else its own id.
     """
     declared = None
     with contextlib.suppress(Unresolvable):
@@ -142,10 +139,10 @@ def _planned(
     runner: StepRunner, name: str, inputs: StepInputs, imports: Mapping[str, str]
 ) -> Iterator[_Rebuild]:
     """
-    Yield the plan of the imports; its file is gone at the end.
+    Yield the plan of the imports; its file is removed at the end.
 
-    An import that fails, or that would replace its object, fails the plan of all: it is planned
-    again without that one. Raises EngineFailed if the plan fails for another reason.
+    An import that fails, or would replace its object, fails the whole plan, which is then made
+    again without it. Raises EngineFailed if the plan fails for another reason.
     """
     importable, obstacles = dict(imports), dict[str, str]()
     plan: CheckedPlan | None = None
@@ -172,10 +169,10 @@ def _try_plan(
     runner: StepRunner, name: str, inputs: StepInputs, imports: Mapping[str, str]
 ) -> tuple[CheckedPlan | None, dict[str, str]]:
     """
-    Return the plan of these imports, or why some of them have none.
+    Return the plan of these imports, or why some of them fail.
 
-    Where an error names none of them each is tried by itself. Raises EngineFailed if all fail so:
-    then it is about something else.
+    If an error names none of them, each is tried alone. Raises EngineFailed if all fail so: then
+    the reason is another.
     """
     try:
         plan = plan_imports(runner, name, inputs, imports)
@@ -245,8 +242,8 @@ def _shown(imports: Mapping[str, str], updated: tuple[PlannedAction, ...]) -> st
 
 def _one_by_one(runner: StepRunner, name: str, imports: Mapping[str, str]) -> StepResult | None:
     """
-    Import each object by itself, on one approval: one plan of all would do more than import them,
-    because what they need is missing too and cannot be imported.
+    Import objects one by one on one approval: a plan of all would do more than import, because
+    objects they need are missing, too, and cannot be imported.
     """
     approve(runner, name, _shown(imports, ()))
     result: StepResult | None = None

@@ -1,5 +1,5 @@
 """
-The surgery that ``reconcile`` was asked for, step by step, before it looks for itself.
+The surgery that ``reconcile`` was asked for, per step, before it gathers evidence.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def check_requested_operations(
     request: ReconcileRequest, runner: StepRunner, steps: Sequence[str]
 ) -> None:
     """
-    Raise Invalid or Refused if ``reconcile`` was asked for what it cannot do to these steps, or a
-    reason is missing. Their records are settled.
+    Raise Invalid or Refused if ``reconcile`` cannot do the requested operations on these steps, or
+    if a reason is missing. Their records are settled.
     """
     records = {s: r for s in steps if (r := runner.steps.records.get(s)) is not None}
     for value, option, done in (
@@ -85,8 +85,7 @@ def check_requested_operations(
 
 def _forgotten_addresses(request: ReconcileRequest) -> tuple[str, ...]:
     """
-    Return the addresses whose object a person forgets without naming another one: an address that
-    the same command adopts is left out.
+    Return the addresses whose object the user forgets without adopting another in the same command.
     """
     adopted = {item.address for item in request.adopt}
     return tuple(address for address in request.forget if address not in adopted)
@@ -96,7 +95,7 @@ def check_settled(
     records: Iterable[OperationRecord], forgotten: Collection[str], *, at: datetime, settle: float
 ) -> None:
     """
-    Raise Refused if a person forgets an object (law: evidence before a person's word) while a
+    Raise Refused if the user forgets an object (law: evidence before a person's word) while a
     request of the call that left it in doubt may still be under way.
     """
     waiting = {
@@ -120,8 +119,8 @@ def run_requested_operations(
     request: ReconcileRequest, runner: StepRunner, name: str
 ) -> StepResult | None:
     """
-    Carry out what was asked for on a step: the last surgery, which is the first that failed where
-    one did; None for nothing to do.
+    Run the requested operations on a step. Returns the result of the last one, which is the first
+    that failed, if any; None if there was nothing to do.
     """
     result: StepResult | None = None
     for prepare in _requested_operations(request, runner, name):
@@ -135,7 +134,8 @@ def _requested_operations(
     request: ReconcileRequest, runner: StepRunner, name: str
 ) -> Sequence[Callable[[], StepResult | None]]:
     """
-    In the order in which one makes way for the next: the lock, the unsaved state, the objects.
+    Return the operations in the order in which one enables the next: the lock, the unsaved state,
+    the objects.
     """
     record = runner.steps.records.get(name)
     operations: list[Callable[[], StepResult | None]] = []
@@ -175,8 +175,8 @@ def _requested_operations(
 
 def _adopt(runner: StepRunner, name: str, item: ImportSpec, *, forget: bool) -> StepResult | None:
     """
-    Import an object at an address in doubt; None if the provider state has it there already, as
-    after an import that could be recorded only later. The doubt is closed by the person's word.
+    Import an object at an address in doubt; None if the provider state already has it there, as
+    after an import that was recorded late. The user's word closes the doubt.
     """
     work_dir, evidence = runner.steps.prepared[name].work_dir, runner.steps.evidence(name)
     state = pull(runner.services, work_dir, evidence, "pull-adopted")
@@ -191,8 +191,7 @@ def _adopt(runner: StepRunner, name: str, item: ImportSpec, *, forget: bool) -> 
 
 def _approve_word(runner: StepRunner, name: str, text: str) -> None:
     """
-    Raise ApprovalMissing if a change of records on a person's word is not approved, and nobody can
-    be asked or the answer is no.
+    Raise ApprovalMissing if a change of records on the user's word is not approved.
     """
     options = runner.options
     if not options.plan.approved and not options.interactive:
@@ -203,7 +202,7 @@ def _approve_word(runner: StepRunner, name: str, text: str) -> None:
 def _check_unlocked(runner: StepRunner, name: str) -> None:
     """
     Raise StateLocked if somebody holds the lock of the step's provider state: an engine that may
-    yet make the object.
+    still create the object.
     """
     locked = state_lock_error(runner, name)
     if locked is not None:
@@ -212,8 +211,8 @@ def _check_unlocked(runner: StepRunner, name: str) -> None:
 
 def proven_objects(record: OperationRecord) -> dict[str, str]:
     """
-    Return the ids, by address, of the objects in doubt that are proven ours: the provider showed
-    it, or their create returned the id and nobody has asked yet whether they exist.
+    Return the ids, by address, of objects in doubt that are proven ours: the provider showed it, or
+    their create returned the id and their existence was not checked yet.
     """
     ids: dict[str, str] = {}
     for doubt in record.resources.in_doubt:
@@ -256,7 +255,7 @@ def _unlock(runner: StepRunner, name: str, lock_id: str) -> StepResult:
 
 def _push(runner: StepRunner, name: str) -> StepResult | None:
     """
-    Save the provider state that the engine could not save, and put its file aside.
+    Push the provider state that the engine could not save, and set its file aside.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
     file = _errored_state_file(runner, name)
@@ -289,7 +288,7 @@ def _push(runner: StepRunner, name: str) -> StepResult | None:
 
 def _push_request(runner: StepRunner, file: Path, errored: PulledState, private: Path) -> Push:
     """
-    Return the push of a saved state: of a clear copy, which only the call sees, where it is
+    Return the push of a saved state; of a decrypted copy, which only the call sees, if it is
     encrypted.
     """
     services = runner.services
@@ -303,8 +302,8 @@ def _check_pushable(
     prepared: PreparedStep, file: Path, errored: PulledState, current: PulledState
 ) -> None:
     """
-    Raise Refused if the state in the file is not a later one of the same lineage. Where nothing was
-    ever written the record may know the lineage.
+    Raise Refused if the state in the file is no later one of the same lineage. If none was ever
+    written, the record may know the lineage.
     """
     bound = prepared.record.provider_state if prepared.record else None
     lineage = current.lineage or (bound.lineage if bound else None)
@@ -363,7 +362,7 @@ def _misplaced_problems(
     what: str,
 ) -> list[Problem]:
     """
-    Return a problem for each address that ``addresses_of`` has in no step, or in several.
+    Return a problem for each address that ``addresses_of`` returns for no step, or for several.
     """
     steps_by_address: dict[str, list[str]] = {}
     for step, record in records.items():

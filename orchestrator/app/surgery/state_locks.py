@@ -1,5 +1,5 @@
 """
-The lock of a step's provider state: who holds it, and whether a killed run of ours left it.
+The lock of a step's provider state: its holder, and whether a killed run of ours left it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from orchestrator.errors import Refused, StateLocked
 
 def state_lock_error(runner: StepRunner, name: str) -> StateLocked | None:
     """
-    Return the error that names the holder of a step's state lock; None if nobody holds it.
+    Return an error that names the holder of a step's state lock, None if it is free.
     """
     prepared = runner.steps.prepared[name]
     lock = state_lock_of(runner.services, prepared, runner.session.run_id)
@@ -42,7 +42,7 @@ def state_lock_error(runner: StepRunner, name: str) -> StateLocked | None:
 
 def lock_ends(prepared: PreparedStep) -> str | None:
     """
-    Why a lock of this backend ends by itself; None if a dead run leaves it behind.
+    Return why a lock of this backend ends by itself, None if a dead run leaves it behind.
     """
     owner = PASSING_LOCKS.get(prepared.work_dir.backend_type)
     return f"it ends with {owner} that holds it" if owner is not None else None
@@ -52,8 +52,8 @@ def check_breakable(runner: StepRunner, name: str, lock_id: str) -> StateLock:
     """
     Return the lock with the id ``lock_id``, left by a run of ours that has ended.
 
-    Raises Refused if there is no such lock, where it is somebody else's, or where something of ours
-    may be alive.
+    Raises Refused if there is no such lock, if it is somebody else's, or if a process of ours may
+    be alive.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
     target = str(runner.deployment.target(name))
@@ -83,7 +83,7 @@ def check_breakable(runner: StepRunner, name: str, lock_id: str) -> StateLock:
 
 def _past_runs(runner: StepRunner, name: str, lock: StateLock) -> Iterable[RunPeriod]:
     """
-    Return the earlier runs of ours that are known here and in the store.
+    Return our earlier runs that are known here and in the store.
     """
     local = list(_from_files(runner, lock))
     run_ids = {runner.session.run_id, *(run.run_id for run in local)}
@@ -94,8 +94,8 @@ def _past_runs(runner: StepRunner, name: str, lock: StateLock) -> Iterable[RunPe
 
 def _bounded(services: Services, run: RunPeriod) -> RunPeriod:
     """
-    Return the run with its end. One that was killed ended with its last sign of life: what its user
-    locked later, by hand on the same machine, is not its lock.
+    Return the run with its end. A killed run ended with its last sign of life: a lock that its user
+    took later, by hand on the same machine, is not its lock.
     """
     lease, grace = services.store.lease(run.run_id), timedelta(seconds=services.limits.silence)
     if lease is not None:
@@ -106,8 +106,8 @@ def _bounded(services: Services, run: RunPeriod) -> RunPeriod:
 
 def _from_files(runner: StepRunner, lock: StateLock) -> Iterable[RunPeriod]:
     """
-    Yield the last run on this machine that began before the lock was taken: there may be
-    thousands.
+    Yield the last run on this machine that began before the lock was taken; not all, of which there
+    may be thousands.
     """
     ours = (runner.deployment.project, runner.deployment.blueprint, runner.deployment.environment)
     for run_id in runner.services.files.runs():

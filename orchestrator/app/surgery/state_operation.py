@@ -38,15 +38,13 @@ from orchestrator.ports.engine import Apply, Surgery
 
 class StateOperation(Struct, frozen=True):
     """
-    Surgery that was asked for.
+    A requested operation.
 
-    ``shown`` says it in one line, for the person who approves it. ``planned`` are the addresses
-    that it works on. ``check`` refuses a provider state that it must not be done to.
-
-    ``approved``: the person was asked already, about this and others in one question. ``secret``
-    are files that the call needs and that are removed when it ends.
-    ``inputs`` are in the file that ``request`` is given while the engine runs; without them it can
-    only be done to what has a record of objects.
+    ``shown`` describes it in one line for approval. ``planned`` are its addresses. ``check`` raises
+    if it must not be done to a provider state. ``approved``: already approved, together with
+    others. ``secret`` are files for the call that are removed when it ends. ``inputs`` are passed
+    to ``request`` in a file while the engine runs; without them the target needs a record of
+    objects.
     """
 
     command: Command
@@ -67,12 +65,11 @@ def operate(
     observe: Callable[[Message], None] | None = None,
 ) -> StepResult:
     """
-    Carry out an operation on the provider state of a prepared step whose record is settled; without
-    ``observe`` what its engine says is shown as that of an apply. It mutates no remote object.
+    Run an operation on the provider state of a prepared step whose record is settled; without
+    ``observe`` the engine's messages are shown as those of an apply.
 
-    What is raised before the marker leaves the record as it was: raises Refused if provider state
-    is not the one that the record knows, ApprovalMissing, Stopped. What happens after it is in the
-    record that is returned.
+    An error before the marker leaves the record as it was: Refused if provider state is not the
+    recorded one, ApprovalMissing, Stopped. Later errors are in the returned record.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
     record = prepared.record
@@ -139,7 +136,7 @@ def operate(
 
 def _start_imports(runner: StepRunner, marker: OperationRecord) -> None:
     """
-    Report the planned imports as under way in the heartbeat: the engine itself reports none of
+    Report the planned imports as in flight in the heartbeat, because the engine does not report
     them.
     """
     for item in marker.resources.planned:
@@ -159,7 +156,7 @@ def _checked_state(
     runner: StepRunner, prepared: PreparedStep, operation: StateOperation, evidence: Path
 ) -> PulledState:
     """
-    Return the provider state now, which the operation may be done to.
+    Return the current provider state, after the checks of the operation.
     """
     name, services = prepared.step.name, runner.services
     state = pull(services, prepared.work_dir, evidence, "pull-before")
@@ -181,7 +178,7 @@ def _checked_state(
 
 def approve(runner: StepRunner, name: str, shown: str) -> None:
     """
-    Ask whether ``shown`` may be done to a step; raises ApprovalMissing if not.
+    Ask whether ``shown`` may be done to a step. Raises ApprovalMissing if not.
     """
     approver, stop = runner.services.approver, runner.services.stop
     if runner.options.plan.approved:
@@ -202,8 +199,8 @@ def _first_facts(
     evidence: Path,
 ) -> AttemptFacts:
     """
-    Return the facts for a record that knows of no objects yet; raises Refused if no inputs are
-    given for it.
+    Return the facts for a target without recorded objects. Raises Refused if there are no inputs
+    for it.
     """
     record, inputs = prepared.record, operation.inputs
     if inputs is None:
@@ -228,7 +225,7 @@ def _first_facts(
 
 def report_operation(runner: StepRunner, name: str, result: StepResult, reason: str) -> Outcome:
     """
-    Report a step whose operation was all there was to do; ``reason`` describes a successful one.
+    Report a step that had only this operation; ``reason`` describes its success.
     """
     if result.fault is not None:
         return runner.end_with_record(name, result)
