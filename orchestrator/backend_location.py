@@ -35,11 +35,20 @@ def render(backend_type: str, config: Mapping[str, Json], project_dir: Path) -> 
 
 def location(backend_type: str, config: Mapping[str, Json], project_dir: Path) -> str:
     """
-    Return the address of the state, equal for all notations of the same place.
+    Return the address of the state, equal for all notations of the same place. Raises Invalid if
+    there is none.
 
     >>> location("s3", {"bucket": "b", "key": "a/x.tfstate", "region": "eu-west-1"}, Path("/p"))
     's3://b/a/x.tfstate'
     """
+    try:
+        return _location(backend_type, config, project_dir)
+    except ValueError as exc:  # it may quote a password
+        message = f'backend "{backend_type}": an address in its config is no URL'
+        raise Invalid([Problem(message)]) from exc
+
+
+def _location(backend_type: str, config: Mapping[str, Json], project_dir: Path) -> str:
     match backend_type:
         case "local":
             path = _absolute(_needed("local", config, "path"), project_dir)
@@ -78,6 +87,8 @@ def _needed(backend_type: str, config: Mapping[str, Json], key: str) -> str:
     value = config.get(key)
     if not isinstance(value, str) or not value:
         raise Invalid([Problem(f'backend "{backend_type}" needs `{key}` in its config')])
+    if "\0" in value:
+        raise Invalid([Problem(f'backend "{backend_type}": `{key}` holds a NUL character')])
     return value
 
 

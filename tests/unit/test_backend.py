@@ -94,6 +94,26 @@ def test_no_address(backend_type: str, config: dict[str, Any], missing: str) -> 
         render(backend_type, config, PROJECT)
 
 
+@pytest.mark.parametrize(
+    ("backend_type", "config"),
+    [
+        ("local", {"path": "a\0b"}),
+        ("http", {"address": "http://u:s3cret@[::::]/"}),
+        ("http", {"address": "http://u:s3cret@["}),
+        ("http", {"address": "http://u:s3cret@\u2100/"}),
+        ("s3", {"bucket": "b", "key": "k", "endpoints": {"s3": "http://u:s3cret@["}}),
+        ("pg", {"conn_str": "postgres://u:s3cret@[/db"}),
+    ],
+)
+def test_what_is_no_address_is_refused(backend_type: str, config: dict[str, Any]) -> None:
+    """
+    Without what may be secret in it.
+    """
+    with pytest.raises(Invalid, match=f'backend "{backend_type}"') as raised:
+        render(backend_type, config, PROJECT)
+    assert "s3cret" not in str(raised.value)
+
+
 def test_local_paths_are_absolute() -> None:
     """
     The engine runs elsewhere: what is relative in a local backend starts at the project.

@@ -57,7 +57,7 @@ junk = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
     st.sampled_from(
-        ["${", "${inputs.a}", "${env.NO}", "${steps.t.outputs.id}", "../..", "a//b", "("]
+        ["${", "${inputs.a}", "${env.NO}", "${steps.t.outputs.id}", "../..", "a//b", "(", "a\0"]
     ),
     st.just([]),
     st.just({}),

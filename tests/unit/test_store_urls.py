@@ -26,6 +26,7 @@ def open_store(url: str | None, *, root: Path) -> OperationStore:
         ("gcs://b/x?access_token=s3cret", "unknown kind 'gcs'"),
         ("sqlite://me:s3cret@h/x?password=s3cret", "not a SQLite path"),
         ("s3://b/../x?secret_key=s3cret", "illegal character"),
+        ("az://[?access_key=s3cret", "names no bucket"),
     ],
 )
 def test_a_wrong_url_is_told_without_its_secrets(url: str, what: str) -> None:

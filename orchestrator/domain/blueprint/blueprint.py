@@ -39,6 +39,8 @@ _URL = re.compile(
     re.DOTALL,
 )
 _HOST = re.compile(r"(?:.*@)?(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:@]*)(?::(?P<port>[^:]*))?")
+#: What a name of a bucket or container is made of.
+_BUCKET = re.compile(r"[\w.:@$-]+", re.ASCII)
 #: The variables by which PostgreSQL's own client finds a database that no URL names.
 _DATABASE_VARIABLES = ("PG_CONN_STR", "PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE")
 
@@ -70,7 +72,7 @@ def store_url_problem(url: str, environ: Mapping[str, str]) -> str | None:
         is_path = match["path"].strip("/") and not (authority or match["more"])
         return None if is_path else "not a SQLite path"
     if scheme in BUCKETS:
-        return None if authority else "names no bucket"
+        return None if _BUCKET.fullmatch(authority) else "names no bucket"
     if scheme not in DATABASES:
         return f"unknown kind {scheme!r}"
     elsewhere = url.endswith(":") or any(environ.get(name) for name in _DATABASE_VARIABLES)
