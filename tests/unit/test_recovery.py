@@ -700,6 +700,17 @@ def test_by_hand_names_window_address_inputs_and_account() -> None:
     assert "--reason" in words
 
 
+def test_by_hand_nobody_is_sent_to_delete_what_the_address_holds() -> None:
+    """
+    What a person adopted may be the object in doubt: only what exists beside it is to go.
+    """
+    (other,) = refs("aws_instance.this i-7")
+    held = other.model_copy(update={"address": LOST.address})
+    record = failed(resources=Resources(in_doubt=(LOST,), inventory=(held,)))
+    said, _ = offered("manual", record)
+    assert "delete by hand what exists beside i-7" in said
+
+
 def test_what_left_the_state_is_taken_back_by_its_id() -> None:
     """
     ADR 9: the record knows the id of what left; the command that imports it is whole.

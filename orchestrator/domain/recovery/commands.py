@@ -384,7 +384,8 @@ def _what_exists(context: RecoveryContext) -> str:
     """
     if context.takeable:
         return "adopt what exists (`--adopt ADDRESS=ID`)"
-    return "delete what exists by hand: its address holds another object"
+    held = ", ".join(context.rivals.values())
+    return f"delete by hand what exists beside {held}: the provider state holds that there"
 
 
 def _rebuild(context: RecoveryContext) -> str:
