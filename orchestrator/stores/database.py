@@ -4,6 +4,7 @@ A SQLite file whose commits are durable and which is created atomically.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -83,6 +84,8 @@ _HINTS = {
     "NOTADB": "it is damaged or no SQLite file: keep a copy, then restore a backup",
     "IOERR": "the disk reports errors: see the system's log",
 }
+_HINTS["IOERR_SHMSIZE"] = _HINTS["FULL"]
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 #: Bytes of a path that SQLite opens on Unix: its 512 without "-journal".
 _LONGEST = 504
@@ -100,11 +103,13 @@ def readable_errors(place: Path) -> Iterator[None]:
     except sqlite3.ProgrammingError:
         raise  # a bug of ours, not a fault of the store
     except sqlite3.Error as exc:
-        name = getattr(exc, "sqlite_errorname", "").removeprefix("SQLITE_").partition("_")[0]
-        raise StoreUnavailable(f"{place}: {exc}", hint=_HINTS.get(name, "")) from exc
+        name = getattr(exc, "sqlite_errorname", "").removeprefix("SQLITE_")
+        hint = _HINTS.get(name) or _HINTS.get(name.partition("_")[0], "")
+        raise StoreUnavailable(f"{place}: {exc}", hint=hint) from exc
     except OSError as exc:
         raise StoreUnavailable(
-            f"{exc.filename or place}: {exc.strerror or exc}", hint=_HINTS["CANTOPEN"]
+            f"{exc.filename or place}: {exc.strerror or exc}",
+            hint=_HINTS["FULL" if exc.errno in _NO_ROOM else "CANTOPEN"],
         ) from exc
 
 
@@ -139,7 +144,8 @@ class Database:
     The file and its only connection. Not thread-safe: the store holds a lock.
 
     ``busy_timeout`` is how many seconds a statement waits for other processes. If the file is not
-    ``writable``, a private copy is read: in WAL mode SQLite must write even to read.
+    ``writable``, or the disk is full, a private copy is read: in WAL mode SQLite must write even to
+    read.
     """
 
     def __init__(
@@ -157,6 +163,7 @@ class Database:
         self._busy_timeout = busy_timeout
         self._writable = writable
         self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._full: sqlite3.OperationalError | None = None
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
 
@@ -176,7 +183,17 @@ class Database:
                 hint="name another file, or its path in a directory, as operations.url",
             )
         self._refuse_network()
-        is_copy = not self._writable(self._path)
+        if not self._writable(self._path):
+            return self._open(is_copy=True)
+        try:
+            return self._open(is_copy=False)
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode != sqlite3.SQLITE_IOERR_SHMSIZE:
+                raise
+            self._full = exc
+            return self._open(is_copy=True)
+
+    def _open(self, *, is_copy: bool) -> sqlite3.Connection:
         try:
             connection = self._connect(self._copied() if is_copy else self._path, "rw")
             self._connection = connection
@@ -202,6 +219,8 @@ class Database:
             connection = self.existing()
         if connection is None:
             raise StoreUnavailable(f"{self._path}: it was removed as soon as it was made")
+        if self._full is not None:
+            raise self._full
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield connection
@@ -220,6 +239,7 @@ class Database:
         if self._copy is not None:
             self._copy.cleanup()
             self._copy = None
+            self._full = None
 
     def _copied(self) -> Path:
         """

@@ -492,6 +492,28 @@ def test_a_probe_needs_room_for_a_large_record(small_disk: Path) -> None:
         store.probe()
 
 
+def test_a_store_on_a_full_disk_is_read_and_not_written(small_disk: Path) -> None:
+    """
+    SQLite has no room for what it writes beside the file even to read; what helps is told.
+    """
+    path = small_disk / "operations.db"
+    store = opened(path)
+    store.append(entry())
+    store.close()
+    with contextlib.suppress(OSError), (small_disk / "ballast").open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+    store = opened(path)
+    assert store.history(NETWORK) == [entry()]
+    with pytest.raises(StoreUnavailable) as refused:
+        store.append(entry(sequence=2))
+
+    assert "the disk is full" in str(refused.value.hint)
+    (small_disk / "ballast").unlink()
+    opened(path).append(entry(sequence=2))
+
+
 def test_a_full_disk_makes_no_half_store(small_disk: Path) -> None:
     """
     A store that cannot be made is not there: reading still finds a fresh project.
