@@ -18,6 +18,8 @@ from tests.project import PATIENCE, Project
 
 #: What a terminal sends to the foreground process group for Ctrl-C.
 CTRL_C = "\x03"
+#: What it sends for the end of input.
+CTRL_D = "\x04"
 
 #: As a login does it: what we may ignore is not ignored there.
 _START = """

@@ -17,7 +17,8 @@ from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
-from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull, stopped
+from orchestrator.app.services import stopped
+from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.pipeline import StepPipeline

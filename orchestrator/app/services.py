@@ -15,6 +15,7 @@ from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.record import Actor, Source
 from orchestrator.domain.record.run_record import SILENCE
 from orchestrator.domain.target import Target
+from orchestrator.errors import Busy, Stopped, Terminated
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.run_files import RunFiles
 from orchestrator.ports.store import OperationStore, Spool
@@ -117,3 +118,22 @@ class Services(Struct, frozen=True):
                 }
             )
         )
+
+
+def stopped(stop: StopToken) -> Stopped:
+    """
+    Return the error of work that a signal ended before anything was mutated.
+    """
+    kind = Terminated if stop.exit_code == Terminated.exit_code else Stopped
+    return kind("stopped by a signal before anything was mutated")
+
+
+def await_others(services: Services, busy: Busy, *, wait: bool, seconds: float = 0.5) -> None:
+    """
+    With ``wait``, sleep for so long. Raises ``busy`` without it, and Stopped if a signal came.
+    """
+    if services.stop.stopping:
+        raise stopped(services.stop) from busy
+    if not wait:
+        raise busy
+    services.clock.sleep(seconds)

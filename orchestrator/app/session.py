@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from orchestrator.app.services import Services
+from orchestrator.app.services import Services, await_others
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import rerun_text
 from orchestrator.domain.events.events import SignalSeen
@@ -271,12 +271,10 @@ class Session:
                 self.replaced = current if unproven else None
                 continue
             message, hint = claim_message(services, remaining[0])
-            if not wait or services.stop.stopping:
-                raise Busy(message, hint=hint)
-            if not announced:
+            if wait and not announced:
                 services.note(f"waiting: {message}")
                 announced = True
-            services.clock.sleep(0.5)
+            await_others(services, Busy(message, hint=hint), wait=wait)
             current = None
 
     def hand_back_claim(self) -> None:

@@ -95,7 +95,10 @@ class TerminalApprover:
             ready, _, _ = select.select([sys.stdin], [], [], 0.2)
             if ready:
                 line = sys.stdin.readline()
+                if not line.endswith("\n"):
+                    click.echo()  # Ctrl-D: what is said next begins a line
                 return line.strip().lower() if line else None
+        click.echo()
         return None
 
 

@@ -72,7 +72,7 @@ def runs_command(
     with _open_all(project, locations) as readers:
         document = newest_runs(readers, blueprint, environment, limit)
     click.echo(document.to_json() if as_json else runs_text(document, paper(sys.stdout)))
-    return StoreUnavailable.exit_code if document.unread_stores else 0
+    return 0 if document.is_whole else StoreUnavailable.exit_code
 
 
 @runs_command.command("show")

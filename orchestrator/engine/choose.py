@@ -61,7 +61,7 @@ def choose(
 ) -> EngineInfo:
     """
     Return the engine to use: ``option`` (a path, terraform, tofu or embedded), else the kind that
-    the blueprint requires, else the kind that last wrote the target, else what is on PATH, else the
+    the blueprint requires, else the kind that was used last, else what is on PATH, else the
     embedded one. Raises EngineFailed(phase="engine") if it is not available.
 
     ``which`` finds a program on PATH. ``cache`` is a directory for the versions of known programs.
@@ -72,7 +72,7 @@ def choose(
     if requirement.kind is not None:
         return finder.by_kind(requirement.kind, "blueprint", "the blueprint asks for it")
     if recorded is not None:
-        why = f"{recorded.kind} {recorded.version} last wrote the provider state"
+        why = f"{recorded.kind} {recorded.version} was used last"
         return finder.by_kind(recorded.kind, "record", why)
     return finder.any()
 
@@ -186,17 +186,17 @@ def choose_for(
     option = option or project.settings.engine
     requirement = deployment.engine if deployment else EngineRequirement()
     try:
-        return choose(option, requirement, _last_writer(records), environ, which, cache=cache)
+        return choose(option, requirement, _last_engine(records), environ, which, cache=cache)
     except EngineFailed as exc:
         raise Invalid([Problem(exc.message, hint=exc.hint)]) from exc
 
 
-def _last_writer(records: Iterable[OperationRecord]) -> EngineRef | None:
+def _last_engine(records: Iterable[OperationRecord]) -> EngineRef | None:
     """
-    Return the engine that wrote the provider state of the newest record that names one.
+    Return the engine of the newest record that names one: it wrote the provider state, or was to.
     """
-    written = [record for record in records if record.engine is not None]
-    latest = max(written, key=lambda record: record.updated_at, default=None)
+    recorded = [record for record in records if record.engine is not None]
+    latest = max(recorded, key=lambda record: record.updated_at, default=None)
     return latest.engine if latest else None
 
 

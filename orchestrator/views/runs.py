@@ -139,7 +139,7 @@ def runs_text(document: RunsDocument, paper: Paper) -> str:
     """
     page = Page(paper)
     if not document.runs:
-        where = " in what could be read" if document.unread_stores else ""
+        where = "" if document.is_whole else " in what could be read"
         page.line(f"project {document.project}: no runs{where}")
     actors = {_who(run.actor) for run in document.runs}
     common = len(actors) == 1 and len(document.runs) > 1
@@ -165,6 +165,9 @@ def runs_text(document: RunsDocument, paper: Paper) -> str:
             for item in document.overdue
         ]
         page.table(late, indent=2)
+    for damaged in document.unread_runs:
+        page.gap()
+        page.line(("not readable: ", "warn"), f"run {damaged.run_id}: {damaged.message}")
     for store in document.unread_stores:
         page.gap()
         page.line(("not looked at: ", "warn"), unread_store_text(store))

@@ -27,9 +27,6 @@ STORES = ("memory", *PLACES)
 #: What the URLs of stores begin with.
 SCHEMES = STORES
 
-#: How many objects a page of the S3 server lists.
-S3_PAGE = 50
-
 _numbers = itertools.count()
 
 
@@ -41,7 +38,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[ObjectServer]:
-    with s3_server(page=S3_PAGE) as server:
+    with s3_server() as server:
         yield server
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.project import Project, every_engine
-from tests.terminal import CTRL_C, Terminal
+from tests.terminal import CTRL_C, CTRL_D, Terminal
 
 pytestmark = pytest.mark.engine
 
@@ -117,17 +117,19 @@ def test_a_destroy_is_asked_for_once(project: Project) -> None:
     assert "destroy pair/default: 2 to delete in 2 steps. " in terminal.shown
 
 
-def test_ctrl_c_at_the_prompt_changes_nothing(project: Project) -> None:
+@pytest.mark.parametrize(("key", "code"), [(CTRL_C, 130), (CTRL_D, 5)])
+def test_no_answer_at_the_prompt_changes_nothing(project: Project, key: str, code: int) -> None:
     """
-    Exit 130, no record, and nothing more is asked.
+    No record, nothing more is asked, and what is said next begins a line.
     """
     terminal = Terminal(project, "apply", "pair")
     terminal.wait_for(PROMPT)
 
-    terminal.type(CTRL_C)
+    terminal.type(key)
 
-    assert terminal.finish() == 130
-    assert terminal.shown.count(PROMPT) == 1
+    assert terminal.finish() == code
+    _, answer = terminal.shown.split(PROMPT)
+    assert answer.removeprefix("^C").startswith("\n")
     assert project.entries("first") == project.entries("second") == []
     assert [row["status"] for row in project.last_run()["steps"]] == ["pending", "pending"]
 

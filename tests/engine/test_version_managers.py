@@ -98,7 +98,7 @@ def test_an_older_engine_is_not_taken_without_a_word(tmp_path: Path) -> None:
     project.environ["TOFU_VERSION"] = "1.11.0"
     older = project.ok("apply", "b", "--yes")
     said = " ".join(older.out.split())
-    assert "tofu 1.11.0 (tofu 1.12.6 last wrote the provider state" in said
+    assert "tofu 1.11.0 (tofu 1.12.6 was used last" in said
     assert "last written by tofu 1.12.6, this is 1.11.0" in said
     assert project.record("s")["engine"] == {"kind": "tofu", "version": "1.12.6"}
 

@@ -21,8 +21,9 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import NAMED, Lease
 from orchestrator.domain.target import Target
 from orchestrator.domain.transitions.absence import MutationEvidence
-from orchestrator.errors import Spooled, StoreUnavailable
-from tests.fakes.clock import START
+from orchestrator.domain.values import replace
+from orchestrator.errors import Spooled, Stopped, StoreUnavailable
+from tests.fakes.clock import START, SetStop
 from tests.fakes.entries import OWNER, entry
 from tests.fakes.services import Premises
 
@@ -136,3 +137,26 @@ def test_it_tells_until_the_outcome_is_recorded(
         assert away
 
     assert len(told(session).completed) == (1 if away else 0)
+
+
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_signal_ends_the_wait_for_a_claim(
+    session: Session, premises: Premises, wait: bool
+) -> None:
+    """
+    What is told is the signal, not the claim that was waited for, nor how to wait for it.
+    """
+    services = replace(premises.services, stop=SetStop(after=1 + 2 * wait))
+    late = open_session(
+        services,
+        premises.deployment,
+        run_id="late",
+        command="apply",
+        steps=["web"],
+        arguments={},
+    )
+
+    with pytest.raises(Stopped, match="stopped by a signal"):
+        late.take_claim(wait=wait)
+
+    assert session.services.store.claim("web", "default") is not None

@@ -39,6 +39,7 @@ from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.errors import Refused, StoreUnavailable
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.views.page import Paper
+from orchestrator.views.runs import runs_text
 from orchestrator.views.status import status_text
 from tests.fakes.clock import START
 from tests.fakes.entries import OWNER, claim, entry, run_record
@@ -806,6 +807,22 @@ def test_runs_are_listed_beside_a_store_that_does_not_answer(desk: Desk) -> None
     assert [item.message for item in listed.unread_stores] == ["it does not answer"]
     with pytest.raises(StoreUnavailable):
         newest_runs([silent], None, None, 9)
+
+
+def test_a_run_whose_record_is_damaged_is_named_in_the_list(desk: Desk) -> None:
+    """
+    The others are listed; with the damaged ones there are no more than were asked for.
+    """
+    ran(desk, FIRST, ended())
+    ran(desk, SECOND, ended())
+    desk.store.put_blob(f"runs/{THIRD}/run.json", b"damaged")
+
+    listed = newest_runs([desk.reader], None, None, 2)
+
+    assert [item.run_id for item in listed.unread_runs] == [THIRD]
+    assert [item.run_id for item in listed.runs] == [SECOND]
+    assert not listed.is_whole
+    assert f"not readable: run {THIRD}" in runs_text(listed, Paper(START, width=200))
 
 
 def test_a_run_is_shown_from_the_store_that_has_it(desk: Desk) -> None:

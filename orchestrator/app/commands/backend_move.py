@@ -12,8 +12,8 @@ from orchestrator.app.run.request import MoveRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
-from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull, stopped
+from orchestrator.app.services import Services, stopped
+from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.planned_step import plan_step

@@ -24,6 +24,7 @@ from orchestrator.domain.documents.run import (
     RunLine,
     RunsDocument,
     StepOutcome,
+    UnreadRun,
     teardown_report,
 )
 from orchestrator.domain.documents.status import UnreadStore
@@ -64,11 +65,12 @@ def newest_runs(
     readers: Sequence[ReadContext], blueprint: str | None, environment: str | None, limit: int
 ) -> RunsDocument:
     """
-    Return the newest runs, at most ``limit``, of this machine and all readable stores. Raises
-    StoreUnavailable if none can be read.
+    Return the newest runs, at most ``limit``, of this machine and all readable stores. A damaged
+    run record counts. Raises StoreUnavailable if no store can be read.
     """
     lines: list[RunLine] = []
     unread: list[UnreadStore] = []
+    damaged: list[UnreadRun] = []
     overdue: dict[str, OverdueReview] = {}
     readers_by_run: dict[str, ReadContext] = {}
     for reader in readers:
@@ -84,20 +86,25 @@ def newest_runs(
             readers_by_run.setdefault(run_id, reader)
         overdue |= {review.target: review for review in reviews}
     for run_id in sorted(readers_by_run, reverse=True):
+        if len(lines) + len(damaged) == limit:
+            break
         reader = readers_by_run[run_id]
-        run = find_run(reader.files, reader.store, run_id)
+        try:
+            run = find_run(reader.files, reader.store, run_id)
+        except StoreUnavailable as exc:
+            damaged.append(UnreadRun(run_id=run_id, message=exc.message))
+            continue
         if run is None or blueprint not in (None, run.blueprint):
             continue
         if environment not in (None, run.environment):
             continue
         lines.append(_line(run))
-        if len(lines) == limit:
-            break
     return RunsDocument(
         project=readers[0].project,
         runs=tuple(lines),
         overdue=tuple(overdue[target] for target in sorted(overdue)),
         unread_stores=tuple(unread),
+        unread_runs=tuple(damaged),
     )
 
 

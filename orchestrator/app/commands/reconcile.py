@@ -18,9 +18,9 @@ from orchestrator.app.run.run import run
 from orchestrator.app.run.run_summary import fault_of
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome
-from orchestrator.app.services import Services
+from orchestrator.app.services import Services, stopped
 from orchestrator.app.steps.absence import recheck_absence
-from orchestrator.app.steps.engine_calls import pull, stopped
+from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import CheckedPlan, plan_step
 from orchestrator.app.steps.preparation import PreparedStep

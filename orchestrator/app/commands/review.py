@@ -16,7 +16,7 @@ from orchestrator.app.run.composed_plan import ComposedStep
 from orchestrator.app.run.prepared_steps import SourceOf, current_module
 from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.engine_calls import stopped
+from orchestrator.app.services import stopped
 from orchestrator.app.steps.policy import refusals
 from orchestrator.domain.events.events import Event, PlanReady
 from orchestrator.domain.redaction import redacted

@@ -11,8 +11,8 @@ from orchestrator.app.run.request import VerifyRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome
-from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import pull, stopped
+from orchestrator.app.services import Services, stopped
+from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.steps.verification import run_checks

@@ -14,7 +14,7 @@ from typing import assert_never
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module
 from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.engine_calls import stopped
+from orchestrator.app.services import stopped
 from orchestrator.app.steps.mutation import Mutation, StepResult, mutate, not_started
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions, plan_step

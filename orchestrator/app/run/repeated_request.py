@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from orchestrator.app.inspection.earlier_runs import find_run
 from orchestrator.app.run.request import RunRequest
-from orchestrator.app.services import Services
+from orchestrator.app.services import Services, await_others
 from orchestrator.app.session import claim_message
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import digest
@@ -71,10 +71,8 @@ def earlier_run(
         claim = _claim_of(services, deployment, stored["run_id"])
         if claim is None:
             break
-        if not request.options.wait or services.stop.stopping:
-            message, hint = claim_message(services, claim)
-            raise Busy(message, hint=hint)
-        services.clock.sleep(0.5)
+        message, hint = claim_message(services, claim)
+        await_others(services, Busy(message, hint=hint), wait=request.options.wait)
     run = find_run(services.files, store, stored["run_id"])
     return run if run is not None and _came_to_its_end(run) else None
 

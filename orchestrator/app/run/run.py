@@ -12,7 +12,7 @@ from orchestrator.app.run.request import RunOptions, RunRequest
 from orchestrator.app.run.run_summary import finish_run, report_repeated_run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.step_selection import check_approval, select_steps
-from orchestrator.app.services import Services
+from orchestrator.app.services import Services, await_others
 from orchestrator.app.session import Session, open_session
 from orchestrator.app.steps.recording import replay_spool
 from orchestrator.app.steps.settling import check_not_live
@@ -142,10 +142,8 @@ def _working_directories(session: Session, *, wait: bool) -> Iterator[None]:
                 lock = services.workdirs.lock(deployment.blueprint, deployment.environment)
                 stack.enter_context(lock)
                 break
-            except Busy:
-                if not wait or services.stop.stopping:
-                    raise
-                services.clock.sleep(0.5)
+            except Busy as exc:
+                await_others(services, exc, wait=wait)
         yield
 
 

@@ -303,6 +303,13 @@ def _next(
     ended = _ended_command(session, request, error, outcome)
     if isinstance(error, StoreUnavailable):  # no other command can look or do anything either
         return _repeated(ended, "go on from here, once the store can be used")
+    recorded = outcome.verdict if outcome is not None else None
+    if isinstance(error, Busy) and recorded not in (Verdict.RUNNING, Verdict.INTERRUPTED):
+        # It got no turn, and nothing is known to be wrong.
+        return (
+            *_repeated(ended, "do this, once nobody else is at work"),
+            look_closer(session.deployment),
+        )
     if ApprovalMissing.exit_code in session.codes and all(row.error is None for row in rows):
         return _repeated(ended, "be asked again")
     if PlanChanged.exit_code in session.codes and all(row.error is None for row in rows):
@@ -395,6 +402,7 @@ def _ended_command(
         "confirm": options.confirm,
         "reason": None if request.verb == "rollback" else options.reason,
         "skip_preflight": options.skip_preflight,
+        "request_token": options.request_token if isinstance(error, Busy) else None,
     }
     named_objects = bool(options.plan.targets or options.plan.replace)
     faults = [row.error for row in session.run.steps if row.error]
@@ -459,6 +467,7 @@ _GIVEN = {
     "override_policy": "--override-policy",
     "unverified": "--unverified",
     "skip_preflight": "--skip-preflight",
+    "request_token": "--request-token",
     "takeover": "--takeover",
     "at": "--at",
     "confirm": "--confirm",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
-from orchestrator.app.services import Services
+from orchestrator.app.services import Services, stopped
 from orchestrator.domain.blueprint.inputs import digest
 from orchestrator.domain.events.events import Message, StepRetried
 from orchestrator.domain.events.journal import Journal
@@ -24,7 +24,6 @@ from orchestrator.errors import (
     StateDamaged,
     StateLocked,
     Stopped,
-    Terminated,
 )
 from orchestrator.ports.engine import CallResult, CallSpec, Pull, Request
 from orchestrator.ports.system import StopToken
@@ -163,14 +162,6 @@ def call_spec(
         module=work_dir.module,
         crash_log=services.files.crash_log(evidence),
     )
-
-
-def stopped(stop: StopToken) -> Stopped:
-    """
-    Return the error of work that a signal ended before anything was mutated.
-    """
-    kind = Terminated if stop.exit_code == Terminated.exit_code else Stopped
-    return kind("stopped by a signal before anything was mutated")
 
 
 class KillOnly:

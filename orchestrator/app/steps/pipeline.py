@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.app.event_relay import relay
+from orchestrator.app.services import stopped
 from orchestrator.app.session import Session
 from orchestrator.app.steps.absence import (
     absence_facts,
@@ -23,7 +24,7 @@ from orchestrator.app.steps.absence import (
 )
 from orchestrator.app.steps.approved_plan import check_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
-from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull, stopped
+from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
 from orchestrator.app.steps.guards import check_adopted, check_retained, check_state
 from orchestrator.app.steps.interactive_apply import is_possible, plan_and_ask
 from orchestrator.app.steps.mutation import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from orchestrator.app.inspection.read_context import LivenessProbe
-from orchestrator.app.services import Services
+from orchestrator.app.services import Services, await_others
 from orchestrator.app.steps.engine_calls import call_spec, pull
 from orchestrator.app.steps.mutation import conclude_engine_call, end_mutation, gather
 from orchestrator.app.steps.preparation import PreparedStep
@@ -59,17 +59,16 @@ def check_not_live(
         condition = probe.condition(record)
         if condition is not Condition.LIVE:
             break
-        if not wait or services.stop.stopping:
-            raise Busy(
-                f"{record.target.target}: {record.active_command} of run {record.run_id} is still "
-                "going on",
-                hint="wait for it (--wait), or look at it with "
-                f"`{command_line(deployment, 'recover')}`",
-            )
-        if not announced:
+        if wait and not announced:
             services.note(f"waiting for run {record.run_id}", step=record.target.step)
             announced = True
-        services.clock.sleep(1.0)
+        busy = Busy(
+            f"{record.target.target}: {record.active_command} of run {record.run_id} is still "
+            "going on",
+            hint="wait for it (--wait), or look at it with "
+            f"`{command_line(deployment, 'recover')}`",
+        )
+        await_others(services, busy, wait=wait, seconds=1.0)
     if condition is Condition.SILENT and takeover is None:
         raise Busy(
             f"{record.target.target}: run {record.run_id} has no recent heartbeat, and from this "

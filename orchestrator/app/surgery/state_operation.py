@@ -15,8 +15,9 @@ from msgspec import Struct
 from orchestrator.app.event_relay import relay
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
+from orchestrator.app.services import stopped
 from orchestrator.app.steps.attempt_facts import AttemptFacts
-from orchestrator.app.steps.engine_calls import call_spec, pull, stopped
+from orchestrator.app.steps.engine_calls import call_spec, pull
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.planned_step import PlanOptions, write_variables

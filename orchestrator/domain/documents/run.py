@@ -237,6 +237,15 @@ class OverdueReview(JsonModel):
     review_by: Word
 
 
+class UnreadRun(JsonModel):
+    """
+    A run whose record cannot be read, and why.
+    """
+
+    run_id: Word
+    message: str
+
+
 class RunsDocument(JsonDocument):
     """
     The result of ``runs``: runs of all readable stores, newest first, and the project's retained
@@ -248,3 +257,11 @@ class RunsDocument(JsonDocument):
     runs: tuple[RunLine, ...]
     overdue: tuple[OverdueReview, ...] = ()
     unread_stores: tuple[UnreadStore, ...] = ()
+    unread_runs: tuple[UnreadRun, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """
+        Whether all could be read that was looked for.
+        """
+        return not (self.unread_stores or self.unread_runs)
