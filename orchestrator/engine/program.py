@@ -157,8 +157,10 @@ def check_accepted(info_in: Callable[[Path], EngineInfo], deployment: Deployment
     ``info_in`` returns the engine of a directory.
     """
     problems: dict[Problem, None] = {}
-    for step in deployment.steps_and_hooks().values():
-        info = info_in(Path(step.module.directory))
+    steps = deployment.steps_and_hooks().values()
+    infos = {item: info_in(Path(item)) for item in {step.module.directory for step in steps}}
+    for step in steps:
+        info = infos[step.module.directory]
         if step.module.read_for not in (None, info.kind):
             message = (
                 f"module {step.module_ref} of step {step.name} has .tofu files, and was read as "

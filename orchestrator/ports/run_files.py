@@ -40,7 +40,7 @@ class RunFiles(Protocol):
 
     def inside(self, attempt: Path, name: str) -> Path:
         """
-        Create a directory inside an attempt's and return it.
+        Create a directory inside an attempt's, for calls that mutate nothing, and return it.
         """
 
     def sweep(self, run_id: str, *, settled: str | None = None) -> None:
