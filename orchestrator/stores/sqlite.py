@@ -1,19 +1,350 @@
 """
-The embedded operation store: one SQLite file in WAL mode, shared by threads and processes.
+The embedded operation store: one SQLite file in WAL mode, shared by threads and processes. Commits
+are durable, and the file is created atomically.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
+import re
 import sqlite3
+import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
 
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.database import Database, Mount, is_writable, mount_table, readable_errors
-from orchestrator.stores.schema import migrations, queries
+from orchestrator.stores.private_files import make_private
+from orchestrator.stores.schema import APPLICATION_ID, migrate, migrations, queries
 from orchestrator.stores.sql_store import Parameters, Row, Run, SqlStore
+
+# Which file system a path lies on, for stores that must not lie on a network.
+
+
+#: File systems where several machines see one file but not each other's locks or memory maps;
+#: also those that say "fuse." before the name.
+NETWORK = frozenset(
+    [
+        *("nfs", "nfs4", "cifs", "smb", "smb2", "smb3", "smbfs", "smbnetfs", "afs", "afpfs"),
+        *("ncpfs", "webdav", "davfs", "davfs2", "ceph", "lustre", "glusterfs", "beegfs", "gpfs"),
+        *("orangefs", "pvfs2", "sshfs", "s3fs", "gcsfuse", "goofys", "rclone", "mount-s3"),
+        *("blobfuse", "blobfuse2"),
+    ]
+)
+
+
+class Mount(Struct, frozen=True):
+    """
+    A mounted file system: mount point and type.
+    """
+
+    point: str
+    type: str
+
+
+def mount_table() -> tuple[Mount, ...]:
+    """
+    Return the file systems mounted on this machine.
+    """
+    if (table := Path("/proc/self/mounts")).exists():  # psutil costs more than all the rest here
+        rows = (line.split(" ") for line in table.read_text(errors="surrogateescape").splitlines())
+        return tuple(Mount(_unescaped(row[1]), row[2]) for row in rows)
+    import psutil
+
+    return tuple(Mount(part.mountpoint, part.fstype) for part in psutil.disk_partitions(all=True))
+
+
+def _unescaped(point: str) -> str:
+    """
+    Return a mount point in clear; the table writes spaces and the like in octal.
+    """
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
+
+
+def network_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
+    """
+    Return the network file system of ``path`` (absolute, resolved), None if it is local.
+    """
+    # Of two mounts at one point the later one is on top.
+    over = [mount for mount in mounts if path.is_relative_to(mount.point)]
+    top = max(reversed(over), key=lambda mount: len(mount.point), default=None)
+    return top if top is not None and top.type.lower().removeprefix("fuse.") in NETWORK else None
+
+
+_HINTS = {
+    "FULL": "the disk is full, or a limit on file sizes is reached: make room and run it again",
+    "READONLY": "the file, its directory or the file system is read-only for this user",
+    "CANTOPEN": "check that its directory exists and that this user may read and write there",
+    "BUSY": "another process keeps it locked: see `lsof` on the file",
+    "CORRUPT": "it is damaged: keep a copy, then restore a backup or use `sqlite3 FILE .recover`",
+    "NOTADB": "it is damaged or no SQLite file: keep a copy, then restore a backup",
+    "IOERR": "the disk reports errors: see the system's log",
+}
+_HINTS["IOERR_SHMSIZE"] = _HINTS["FULL"]
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+#: Bytes of a path that SQLite opens on Unix: its 512 without "-journal".
+_LONGEST = 504
+#: Seconds that SQLite itself waits for another process before it comes back to us.
+_TURN = 0.2
+
+
+@contextmanager
+def readable_errors(place: Path) -> Iterator[None]:
+    """
+    Convert errors of SQLite and the file system to StoreUnavailable, with a hint.
+    """
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise  # a bug of ours, not a fault of the store
+    except sqlite3.Error as exc:
+        name = getattr(exc, "sqlite_errorname", "").removeprefix("SQLITE_")
+        hint = _HINTS.get(name) or _HINTS.get(name.partition("_")[0], "")
+        raise StoreUnavailable(f"{place}: {exc}", hint=hint) from exc
+    except OSError as exc:
+        raise StoreUnavailable(
+            f"{exc.filename or place}: {exc.strerror or exc}",
+            hint=_HINTS["FULL" if exc.errno in _NO_ROOM else "CANTOPEN"],
+        ) from exc
+
+
+def is_writable(path: Path) -> bool:
+    """
+    Return whether this user may write the file and the files that SQLite creates beside it.
+    """
+    return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+
+
+class PatientConnection(sqlite3.Connection):
+    """
+    A connection whose statements wait for other processes in short intervals, so that the
+    interpreter can handle signals in between. ``patience`` is the total time in seconds.
+    """
+
+    patience = 0.0
+
+    def execute(self, *statement: Any) -> sqlite3.Cursor:
+        give_up = time.monotonic() + self.patience
+        while True:
+            try:
+                return super().execute(*statement)
+            except sqlite3.OperationalError as exc:
+                is_busy = exc.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not is_busy or time.monotonic() >= give_up:
+                    raise
+
+
+class Database:
+    """
+    The file and its only connection. Not thread-safe: the store holds a lock.
+
+    ``busy_timeout`` is how many seconds a statement waits for other processes. If the file is not
+    ``writable``, or the disk is full, a private copy is read: in WAL mode SQLite must write even to
+    read.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        scripts: Sequence[str],
+        *,
+        mounts: Callable[[], Sequence[Mount]] = mount_table,
+        busy_timeout: float = 30.0,
+        writable: Callable[[Path], bool] = is_writable,
+    ) -> None:
+        self._path = path
+        self._scripts = scripts
+        self._mounts = mounts
+        self._busy_timeout = busy_timeout
+        self._writable = writable
+        self._copy: tempfile.TemporaryDirectory[str] | None = None
+        self._full: sqlite3.OperationalError | None = None
+        self._connection: sqlite3.Connection | None = None
+        self._file: tuple[int, int] | None = None
+
+    def existing(self) -> sqlite3.Connection | None:
+        """
+        Return the connection, None if there is no file. Creates nothing.
+        """
+        if self._connection is not None:
+            self._require_same_file()
+            return self._connection
+        if not self._path.exists():
+            self._refuse_orphaned_log()
+            return None
+        if not self._path.is_file():  # a FIFO or a device may never end
+            raise StoreUnavailable(
+                f"{self._path}: not a regular file",
+                hint="name another file, or its path in a directory, as operations.url",
+            )
+        self._refuse_network()
+        if not self._writable(self._path):
+            return self._open(is_copy=True)
+        try:
+            return self._open(is_copy=False)
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode != sqlite3.SQLITE_IOERR_SHMSIZE:
+                raise
+            self._full = exc
+            return self._open(is_copy=True)
+
+    def _open(self, *, is_copy: bool) -> sqlite3.Connection:
+        try:
+            connection = self._connect(self._copied() if is_copy else self._path, "rw")
+            self._connection = connection
+            self._require_ours(connection)
+            migrate(connection, self._scripts, place=str(self._path))
+            connection.execute("PRAGMA journal_mode = WAL")
+            if is_copy:
+                connection.execute("PRAGMA query_only = ON")
+            self._file = _identity(self._path)
+        except BaseException:
+            self.close()
+            raise
+        return connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """
+        Run a write transaction: durable at the end, rolled back on an exception. Creates the file.
+        """
+        connection = self.existing()
+        if connection is None:
+            self._create()
+            connection = self.existing()
+        if connection is None:
+            raise StoreUnavailable(f"{self._path}: it was removed as soon as it was made")
+        if self._full is not None:
+            raise self._full
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                # What went wrong first is what the caller must hear.
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+            raise
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._copy is not None:
+            self._copy.cleanup()
+            self._copy = None
+            self._full = None
+
+    def _copied(self) -> Path:
+        """
+        Return a copy of the file and its WAL in a private directory.
+        """
+        self._copy = tempfile.TemporaryDirectory(prefix="orchestrator-store-")
+        copy = Path(self._copy.name) / self._path.name
+        for source in (self._path, self._path.with_name(f"{self._path.name}-wal")):
+            if source.exists():
+                target = copy.with_name(source.name)
+                target.write_bytes(source.read_bytes())
+        return copy
+
+    def _connect(self, path: Path, mode: str) -> PatientConnection:
+        longer = len(os.fsencode(path)) - _LONGEST
+        if longer > 0:
+            raise StoreUnavailable(
+                f"{self._path}: its path is {longer} bytes longer than SQLite can open",
+                hint="move the project to a shorter path, or name another file by operations.url",
+            )
+        connection = sqlite3.connect(
+            f"{path.as_uri()}?mode={mode}",
+            uri=True,
+            timeout=min(_TURN, self._busy_timeout),
+            isolation_level=None,
+            check_same_thread=False,
+            factory=PatientConnection,
+        )
+        connection.patience = self._busy_timeout
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA fullfsync = ON")  # macOS: fsync alone leaves it in the drive
+        connection.execute("PRAGMA foreign_keys = ON")
+        return connection
+
+    def _create(self) -> None:
+        """
+        Create the file with its schema under a temporary name and rename it.
+
+        An empty file under the real name is therefore never ours, and not mistaken for a new store.
+        """
+        parent = self._path.parent
+        make_private(parent)
+        self._refuse_network()
+        handle = os.open(parent, os.O_RDONLY)
+        try:
+            # Of several processes one makes it; the lock ends with its holder.
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if self._path.exists():
+                return
+            with tempfile.TemporaryDirectory(dir=parent, prefix=".new-store-") as scratch:
+                new = Path(scratch) / self._path.name
+                os.close(os.open(new, os.O_CREAT | os.O_WRONLY, 0o600))
+                with closing(self._connect(new, "rw")) as connection:
+                    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+                    migrate(connection, self._scripts, place=str(self._path))
+                    connection.execute("PRAGMA journal_mode = WAL")
+                new.rename(self._path)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _require_ours(self, connection: sqlite3.Connection) -> None:
+        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            raise StoreUnavailable(
+                f"{self._path}: not an operation store (an empty or foreign database)",
+                hint="it is never started afresh: restore a backup, or name another file",
+            )
+
+    def _require_same_file(self) -> None:
+        # SQLite would go on writing to the removed file, and everything would be lost.
+        try:
+            same = _identity(self._path) == self._file
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StoreUnavailable(
+                f"{self._path}: it was removed or replaced while in use",
+                hint="put it back before anything else is run: it holds the records of this run",
+            )
+
+    def _refuse_orphaned_log(self) -> None:
+        log = self._path.with_name(f"{self._path.name}-wal")
+        if log.exists() and log.stat().st_size:
+            raise StoreUnavailable(
+                f"{self._path}: it is missing, but its log {log.name} holds records",
+                hint="restore the file beside its log; a new store would lose what is in the log",
+            )
+
+    def _refuse_network(self) -> None:
+        mount = network_mount(self._path.resolve(), self._mounts())
+        if mount is not None:
+            raise StoreUnavailable(
+                f"{self._path}: it would lie on a network file system ({mount.type} on "
+                f"{mount.point}), where SQLite cannot be kept safe",
+                hint="name a path on a local disk as operations.url",
+            )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
 
 #: Bytes that a probe writes: more than the record of a large step.
 _PROBE_SIZE = 64 * 1024

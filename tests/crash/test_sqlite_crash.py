@@ -21,9 +21,8 @@ import pytest
 
 from orchestrator.domain.target import Target
 from orchestrator.errors import OrchestratorError, StoreUnavailable
-from orchestrator.stores.database import Mount, mount_table
 from orchestrator.stores.schema import APPLICATION_ID, migrate, migrations
-from orchestrator.stores.sqlite import SqliteStore
+from orchestrator.stores.sqlite import Mount, SqliteStore, mount_table
 from tests.fakes.entries import NETWORK, entry, lease
 
 ROOT = Path(__file__).parents[2]

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.errors import Invalid
 from orchestrator.ports.store import OperationStore
 from orchestrator.stores import store_urls
-from orchestrator.stores.database import Mount, network_mount
+from orchestrator.stores.sqlite import Mount, network_mount
 
 
 def open_store(url: str | None, *, root: Path) -> OperationStore:
