@@ -139,7 +139,10 @@ def from_text(declaration: Declaration, text: str, at: Location, problems: Probl
         problems.add(f"input {declaration.name!r}: {why}", at)
         return node_of(None, at)
     if value is None and text.strip() in ("", "~"):
-        problems.add(f"input {declaration.name!r} must be {declaration.type.shown}, not empty", at)
+        what, hint = declaration.type.shown, "null is no value"
+        if declaration.type.kind == "any":
+            what, hint = "given a value", f'{hint}, "" an empty text'
+        problems.add(f"input {declaration.name!r} must be {what}, not empty", at, hint)
     if isinstance(value, str) and declaration.type.kind != "any":
         return node_of(text, at)
     return node_of(value, at)

@@ -89,7 +89,7 @@ def test_text_is_read_by_the_declared_type(
         (["a"], "-i: an input is given as NAME=VALUE"),
         (["aa=1"], "-i aa: there is no input 'aa' | did you mean 'a'?"),
         (["a=x"], "-i a: input 'a' must be a number, not text"),
-        (["a="], "-i a: input 'a' must be a number, not empty"),
+        (["a="], "-i a: input 'a' must be a number, not empty | null is no value"),
         (["a=[s3cr3t"], "-i a: input 'a': the value is neither JSON nor YAML"),
         ([], "blueprints/web.yaml:3:10: input 'a' has no value"),
     ],

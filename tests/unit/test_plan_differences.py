@@ -45,6 +45,8 @@ RULES = [{"port": 80, "cidr": "a"}, {"port": 443, "cidr": "b"}]
         ({"a": 1}, {"a": 1}, []),
         ({"a": 1}, {"a": True}, [("a", "changed", 1, True)]),
         ({"t": {"x y": 1}}, {"t": {"x y": 2}}, [('t["x y"]', "changed", 1, 2)]),
+        ({"t": "a"}, {"t": ""}, [("t", "changed", "a", "")]),
+        ({"t": ""}, {"t": "a"}, [("t", "changed", "", "a")]),
         ({"t": None}, {"t": {"x": 1}}, [("t.x", "added", None, 1)]),
         ({"t": {"x": 1}}, {"t": None}, [("t.x", "removed", 1, None)]),
         ({"t": {"x": 1}}, {"t": {}}, [("t.x", "removed", 1, None)]),

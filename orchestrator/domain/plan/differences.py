@@ -261,7 +261,7 @@ def _change(path: ValuePath, before: Any, after: Any, *, forces: bool) -> Attrib
     old, new = _plain(before), _plain(after)
     change = AttributeChange(
         path=attribute_path(path),
-        change="added" if _is_empty(before) else "removed" if _is_empty(after) else "changed",
+        change="added" if _is_absent(before) else "removed" if _is_absent(after) else "changed",
         before=None if secret else old,
         after=None if secret or not known else new,
         sensitive=secret,
@@ -274,8 +274,15 @@ def _change(path: ValuePath, before: Any, after: Any, *, forces: bool) -> Attrib
     return change
 
 
+def _is_absent(value: Any) -> bool:
+    """
+    Return whether there is nothing to show; an empty text is a value that somebody may have meant.
+    """
+    return value is None or (isinstance(value, list | dict) and not value)
+
+
 def _is_empty(value: Any) -> bool:
-    return value is None or (isinstance(value, str | list | dict) and not value)
+    return value == "" or _is_absent(value)
 
 
 def _equivalent(before: Json, after: Json) -> bool:
