@@ -17,6 +17,7 @@ from orchestrator.cli.options import affected, affected_options
 from orchestrator.cli.reports import Reports, report_options
 from orchestrator.cli.running import (
     RunCall,
+    approval_place,
     reading_services,
     recorded_summary,
     run_command,
@@ -88,6 +89,7 @@ def gate_command(
     from orchestrator.errors import Invalid, OrchestratorError, Usage
     from orchestrator.loading.deployment import load_deployment
 
+    place = approval_place(call.project.directory, plan_out)
     shown = paper(sys.stdout, verbose=call.verbose)
     files = {"markdown": markdown, "junit": junit, "sarif": sarif, "json_file": json_file}
     try:
@@ -139,8 +141,8 @@ def gate_command(
     document = gate(deployment, status, planned, allowed=allowed, drift_on=today if drift else None)
     reports = Reports.take(files, call.project, deployment.path)
     reports.write(document.plan, shown, gate=document)
-    if plan_out is not None and approval is not None and document.verdict != "fail":
-        write_approval(call.project.directory / plan_out, approval)
+    if place is not None and approval is not None and document.verdict != "fail":
+        write_approval(place, approval)
     changes = document.plan is not None and document.plan.verdict != "no_changes"
     return _print_document(call, document) or (2 if detailed_exitcode and changes else 0)
 

@@ -14,7 +14,14 @@ from orchestrator.cli import options
 from orchestrator.cli.invocation import paper
 from orchestrator.cli.options import affected, affected_options
 from orchestrator.cli.reports import Reports, report_options
-from orchestrator.cli.running import RunCall, load, reading_services, run_command, write_approval
+from orchestrator.cli.running import (
+    RunCall,
+    approval_place,
+    load,
+    reading_services,
+    run_command,
+    write_approval,
+)
 from orchestrator.cli.streams import folds, log_group
 from orchestrator.domain.values import replace
 
@@ -101,6 +108,7 @@ def plan_command(
         raise Usage("--orphaned goes with --destroy")
     if rerun is not None and (destroy or out or changed_since or affected_by):
         raise Usage("--rerun goes without --destroy, --out, --changed-since and --affected-by")
+    place = approval_place(call.project.directory, out)
     source: SourceOf = current_module
     run_options, warning = call.options, ""
     if rerun is not None:
@@ -133,8 +141,8 @@ def plan_command(
             services.note(warning, level="warning")
         result = plan(services, deployment, request, source=source)
     document = result.document
-    if out is not None and result.approval is not None:
-        write_approval(call.project.directory / out, result.approval)
+    if place is not None and result.approval is not None:
+        write_approval(place, result.approval)
         document = with_file(document, deployment, str(out), _input_options(call, deployment))
     shown = paper(sys.stdout, verbose=call.verbose)
     files = {"markdown": markdown, "junit": junit, "sarif": sarif, "json_file": json_file}

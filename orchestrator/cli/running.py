@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -384,6 +385,19 @@ def with_approval(call: RunCall, file: Path | None, approve_only: tuple[str, ...
         raise Usage(f"the approval has no step {unknown[0]!r}", hint=hint)
     plan = replace(options.plan, approval=approval, approved=True, values=True)
     return replace(call, options=replace(options, steps=approve_only or tuple(names), plan=plan))
+
+
+def approval_place(directory: Path, file: Path | None) -> Path | None:
+    """
+    Return where an approval is to be written. Raises Usage, before anybody waits for a plan, if
+    that cannot be.
+    """
+    from orchestrator.errors import Usage
+
+    place = None if file is None else directory / file
+    if place is not None and not os.access(place if place.exists() else place.parent, os.W_OK):
+        raise Usage(f"{place} cannot be written", hint="name a file in a directory that exists")
+    return place
 
 
 def write_approval(path: Path, approval: Approval) -> None:

@@ -114,6 +114,12 @@ class ModuleCall(Struct, frozen=True):
         inside = posixpath.relpath(at, self.source)
         return posixpath.normpath(posixpath.join(self.module, inside))
 
+    def own_text(self, text: str) -> str:
+        """
+        Return an engine's text about the step as it would be about the step's own root.
+        """
+        return text.replace(self.prefix, "").replace(self.prefix.rstrip("."), "the root module")
+
     def output_reference(self, reference: Reference, *, typed: bool) -> str:
         """
         Return the expression for an output. The sensitive mark and, except for a ``typed``
@@ -388,9 +394,12 @@ class ComposedRoot(Struct, frozen=True):
         step = step or self.steps.get(first.partition(".")[0])
         if step is None:
             return None, diagnostic
-        own: dict[str, str | None] = {"address": address} if diagnostic.address else {}
+        call = self.calls[step]
+        own: dict[str, str | None] = {"detail": call.own_text(diagnostic.detail)}
+        if diagnostic.address:
+            own["address"] = address
         if first:  # a file of the root's is none of the step's
-            own["at"] = self.calls[step].place(diagnostic.at or "") if inside else None
+            own["at"] = call.place(diagnostic.at or "") if inside else None
         return step, diagnostic.model_copy(update=own)
 
     def locate(self, address: str) -> Owned[str]:

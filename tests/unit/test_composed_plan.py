@@ -173,7 +173,13 @@ def test_each_step_is_told_what_its_own_plan_would_say() -> None:
         RefreshComplete("module.db.t.c[0]", "i-1"),
         OutputChange("o000000", "create"),
         OutputChange("stranger", "create"),
-        DiagnosticMessage(Diagnostic(summary="by address", address="module.db.t.a")),
+        DiagnosticMessage(
+            Diagnostic(
+                summary="by address",
+                detail="called by module.db, in module.db.module.inner",
+                address="module.db.t.a",
+            )
+        ),
         DiagnosticMessage(Diagnostic(summary="by file", at="web/root/main.tf:3")),
         DiagnosticMessage(Diagnostic(summary="of nobody")),
         DiagnosticMessage(
@@ -191,7 +197,13 @@ def test_each_step_is_told_what_its_own_plan_would_say() -> None:
     assert found["db"] == [
         ResourceDrift("module.inner.t.a", "update", "t"),
         RefreshComplete("t.c[0]", "i-1"),
-        DiagnosticMessage(Diagnostic(summary="by address", address="t.a")),
+        DiagnosticMessage(
+            Diagnostic(
+                summary="by address",
+                detail="called by the root module, in module.inner",
+                address="t.a",
+            )
+        ),
     ]
 
 
