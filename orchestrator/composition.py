@@ -110,6 +110,7 @@ def open_services(
     from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
     from orchestrator.loading.deployment import check_trusted
     from orchestrator.loading.project import project_notes
+    from orchestrator.loading.summary import neighbour_urls
     from orchestrator.rego import RegoRules
     from orchestrator.stores.project_key import project_key
     from orchestrator.stores.runs import DirectorySpool
@@ -146,6 +147,7 @@ def open_services(
             is_shared=deployment.operations.is_shared,
             gone_back=store.gone_back,
             note_reconciled=store.note_reconciled,
+            neighbours=partial(neighbour_urls, project, deployment, partial(open_store, project)),
             environ=environment,
             limits=project.limits(deployment.operations, store_grace),
         )

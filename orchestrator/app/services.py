@@ -55,8 +55,9 @@ class Services(Struct, frozen=True):
     ``is_shared``: several machines use the operation store and see the evidence in it. ``work``
     contains the targets' working directories. ``key`` is the project's key for keyed digests.
     ``gone_back`` names records older than this machine has seen, ``note_reconciled`` remembers
-    which of them are up to date again. ``environ`` is the environment of engines; ``stored_blobs``
-    are the digests, by name, of blobs known to be in the store.
+    which of them are up to date again. ``neighbours`` returns the URLs of the stores of the
+    blueprint's other environments. ``environ`` is the environment of engines; ``stored_blobs`` are
+    the digests, by name, of blobs known to be in the store.
     """
 
     store: OperationStore
@@ -81,6 +82,7 @@ class Services(Struct, frozen=True):
     is_shared: bool = False
     gone_back: Callable[[], Sequence[str]] = tuple
     note_reconciled: Callable[[Target], None] = lambda _: None
+    neighbours: Callable[[], Mapping[str, str]] = dict
     limits: Limits = field(default_factory=Limits)
     environ: Mapping[str, str] = field(default_factory=dict)
     stored_blobs: dict[str, str] = field(default_factory=dict)

@@ -96,6 +96,7 @@ def status_command(
                 project,
                 [item.operations for item in summaries],
                 lambda *place: place not in graphs,
+                partial(composition.open_store, project),
             ),
         )
         click.echo(listed.to_json() if as_json else status_list_text(listed, shown))

@@ -6,7 +6,6 @@ removed from the blueprint.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
@@ -49,13 +48,13 @@ from orchestrator.loading.project import project_files
 from orchestrator.loading.schema import Declaration
 from orchestrator.loading.sources import commands_of
 from orchestrator.loading.summary import (
+    StoreOpener,
     environment_names,
     load_summary,
     seen_locations,
     store_locations,
 )
 from orchestrator.loading.types import parse_type
-from orchestrator.ports.store import OperationStore
 from orchestrator.project import BlueprintSelection, ProjectContext
 
 
@@ -251,9 +250,6 @@ def _former_paths(stored: StoredDeployment, summary: BlueprintSummary | None) ->
     return tuple(dict.fromkeys(path for path in paths if path != now))
 
 
-StoreOpener = Callable[[StoreLocation], AbstractContextManager[OperationStore]]
-
-
 def deployment_with_orphans(
     project: ProjectContext, selection: BlueprintSelection, open_store: StoreOpener, *, whole: bool
 ) -> Deployment:
@@ -295,7 +291,9 @@ def gone_deployment(
         project_files(project).find(selection.blueprint, directory=project.directory)
     except Invalid:
         known = store_locations(project)
-        seen = seen_locations(project, known, lambda name, _: name == selection.blueprint)
+        seen = seen_locations(
+            project, known, lambda name, _: name == selection.blueprint, open_store
+        )
         for location in (*known, *seen):
             with open_store(location) as store:
                 gone = gone_blueprint(store, project.settings.project, selection.blueprint, wanted)
@@ -311,7 +309,8 @@ def gone_deployment(
     summary = load_summary(project, BlueprintSelection(selection.blueprint, declared[0]))
     known = [*store_locations(project, summary.blueprint), project.operations]
     place = (summary.blueprint, wanted)
-    for location in (*known, *seen_locations(project, known, lambda *seen: seen == place)):
+    seen = seen_locations(project, known, lambda *seen: seen == place, open_store)
+    for location in (*known, *seen):
         with open_store(location) as store:
             is_recorded = bool(store.records(*place))
         if is_recorded:

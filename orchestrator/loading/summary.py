@@ -4,11 +4,15 @@ Loads a `BlueprintSummary` by the name of its blueprint, quickly: for commands t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from urllib.parse import urlsplit
 
+from orchestrator.app.inspection.orphans import noted_stores
 from orchestrator.domain.blueprint.blueprint import (
+    DATABASES,
     BlueprintSummary,
+    Deployment,
     InputValue,
     StepSummary,
     StoreLocation,
@@ -18,7 +22,7 @@ from orchestrator.domain.blueprint.reference_syntax import Reference
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.domain.target import Target
-from orchestrator.errors import Invalid, Problem
+from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 from orchestrator.loading.blueprint_file import (
     ReadBlueprint,
     operations_url,
@@ -242,28 +246,73 @@ def store_locations(
     return locations or [project.operations]
 
 
+StoreOpener = Callable[[StoreLocation], AbstractContextManager[OperationStore]]
+
+
+def neighbour_urls(
+    project: ProjectContext, deployment: Deployment, open_store: StoreOpener
+) -> dict[str, str]:
+    """
+    Return the URLs, without credentials, of the shared stores that the blueprint's other
+    environments have for themselves. An environment that cannot be read is skipped.
+    """
+    urls = {}
+    with suppress(Invalid):
+        for name in environment_names(project, deployment.path):
+            with suppress(Invalid, Refused):
+                selection = BlueprintSelection(deployment.path, name)
+                location = load_summary(project, selection).operations
+                if location.is_shared and location != deployment.operations:
+                    with open_store(location) as store:
+                        urls[name] = store.url
+    return urls
+
+
 def seen_locations(
     project: ProjectContext,
-    known: Iterable[StoreLocation],
+    known: Sequence[StoreLocation],
     is_wanted: Callable[[str, str], bool],
+    open_store: StoreOpener,
 ) -> list[StoreLocation]:
     """
     Return the operation stores in which this machine has seen entries of a wanted blueprint and
-    environment: once that is removed from the blueprint, no file says where its records are. Each
-    gets the configuration of a known store of its kind.
+    environment, or that runs have noted in a known store: once that is removed from the blueprint,
+    no file says where its records are. Each gets the configuration of a known store of its kind. A
+    known store that cannot be read is skipped.
     """
     configs = {(location.url or "").partition(":")[0]: location.config for location in known}
-    return [
-        StoreLocation(url=url, config=configs.get(url.partition(":")[0], {}))
+    urls = {
+        url: True
         for url, places in project.seen_stores().items()
         if any(is_wanted(*place) for place in places)
+    }
+    servers, noted = set(), list[str]()
+    for location in known:
+        if location.is_shared:
+            with suppress(StoreUnavailable, Refused), open_store(location) as store:
+                servers.add(_server(store.url))
+                noted += [url for place, url in noted_stores(store) if is_wanted(*place)]
+    for url in noted:
+        urls.setdefault(url, _server(url) in servers)
+    return [
+        StoreLocation(url=url, config=configs.get(url.partition(":")[0], {}), is_trusted=is_trusted)
+        for url, is_trusted in urls.items()
     ]
+
+
+def _server(url: str) -> tuple[str, str]:
+    """
+    Return the part of a store's URL that says who gets the credentials: the host of a database, the
+    account or endpoint of a bucket.
+    """
+    parts = urlsplit(url)
+    return parts.scheme, parts.netloc if parts.scheme in DATABASES else parts.query
 
 
 def blueprint_reference(
     project: ProjectContext,
     target: Target,
-    open_store: Callable[[StoreLocation], AbstractContextManager[OperationStore]],
+    open_store: StoreOpener,
 ) -> str:
     """
     Return how to name the blueprint of a target on a command line: by the path in its record if no

@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
 
 #: The blob that names a store: the run that first claimed anything in it. A copy is another store.
 IDENTITY_BLOB = "store-identity"
+#: Blobs that name the stores of a blueprint's other environments, as BLUEPRINT/ENVIRONMENT.
+NEIGHBOURS = "stores/"
 
 
 class OperationStore(Protocol):

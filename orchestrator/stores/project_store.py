@@ -31,6 +31,13 @@ def project_store(project: ProjectContext, location: StoreLocation, tell: Tell) 
     readable by other users. Raises Refused if the trust file does not allow it.
     """
     trust = project.settings.trust
+    if not location.is_trusted:
+        raise Refused(
+            "untrusted",
+            f"{location.url}: an earlier run noted that records are there, and no blueprint names "
+            "that server",
+            hint="if you trust it, name the store by `operations.url` in orchestrator.yaml",
+        )
     if not trust.allows_store(location.url, project.project_dir):
         raise Refused(
             "untrusted",

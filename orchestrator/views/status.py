@@ -121,7 +121,7 @@ def status_list_text(document: StatusListDocument, paper: Paper) -> str:
         page.line((what, "warn"), unread_store_text(store))
         if not store.blueprint:
             page.line(
-                "This machine has seen records there of what left its blueprint. Name it by "
+                "Records of what left its blueprint were seen there. Name it by "
                 "`operations.url` in orchestrator.yaml.",
                 indent=2,
             )

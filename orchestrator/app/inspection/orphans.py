@@ -5,7 +5,7 @@ their records, and not attributed to another blueprint file.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 from orchestrator.app.inspection.read_context import check_owner
@@ -16,6 +16,7 @@ from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import step_of
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
+from orchestrator.ports.store import NEIGHBOURS
 
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.stored_deployment import Orphan
@@ -40,6 +41,17 @@ def alive_orphans(
         ),
         key=lambda record: record.target.target,
     )
+
+
+def noted_stores(store: OperationStore) -> Iterator[tuple[tuple[str, str], str]]:
+    """
+    Yield the shared stores that runs have noted in this one: blueprint and environment, and URL.
+    """
+    for name in store.blobs(NEIGHBOURS):
+        _, *place = name.split("/")
+        url = (store.blob(name) or b"").decode("utf-8", "replace")
+        if len(place) == 2 and StoreLocation(url=url).is_shared:
+            yield (place[0], place[1]), url
 
 
 def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:

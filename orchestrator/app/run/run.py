@@ -21,6 +21,7 @@ from orchestrator.domain.blueprint.inputs import digest
 from orchestrator.domain.events.events import RunStarted
 from orchestrator.domain.record.states import Status
 from orchestrator.errors import Busy, OrchestratorError, StoreUnavailable, worst
+from orchestrator.ports.store import NEIGHBOURS
 
 
 def run(
@@ -67,6 +68,7 @@ def run(
         services.store.probe()
         _check_takeover(services, deployment, options)
         session.take_claim(wait=options.wait, takeover=options.takeover)
+        _note_neighbours(services, deployment)
         with session.alive(), _working_directories(session, wait=options.wait):
             take_request(services, deployment, request, selected, run_id)
             _check_updates_only(services, request)
@@ -79,6 +81,17 @@ def run(
     except OrchestratorError as exc:
         error = exc
     return finish_run(session, request, error, started=started)
+
+
+def _note_neighbours(services: Services, deployment: Deployment) -> None:
+    """
+    Note in a shared store where the blueprint's other environments have theirs: after one of them
+    has left the blueprint, no file says so.
+    """
+    if services.is_shared:
+        for environment, url in services.neighbours().items():
+            name = f"{NEIGHBOURS}{deployment.blueprint}/{environment}"
+            services.store.put_blob(name, url.encode())
 
 
 def _check_updates_only(services: Services, request: RunRequest) -> None:

@@ -91,12 +91,14 @@ class StoreLocation(Struct, frozen=True):
     ``backend``. If it is None, records are kept on this machine: right for the backend ``local``,
     and all that can be done for another backend beside which no store can be.
 
-    ``config`` is the backend block if it has the credentials for ``url``.
+    ``config`` is the backend block if it has the credentials for ``url``. ``is_trusted``: its
+    server may get credentials; not so if only another store names it.
     """
 
     backend: str = "local"
     url: str | None = None
     config: Mapping[str, Json] = {}
+    is_trusted: bool = True
 
     def __repr__(self) -> str:
         return f"StoreLocation({self.backend!r}, {self.url!r})"
