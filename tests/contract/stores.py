@@ -5,18 +5,16 @@ Every operation store, each on an empty place of a test's own.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from orchestrator.domain.values import replace
 from orchestrator.ports.store import OperationStore
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.store_urls import open_store
 from tests.aws.proxy import Proxy, proxy_before
+from tests.contract.clients import Place
 from tests.engine.postgres import Postgres, postgres_server
 from tests.servers import ObjectServer, azure_server, gcs_server, s3_server
 
@@ -54,30 +52,6 @@ def az(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
         yield server
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """
-    One empty place, as any process can open it.
-    """
-
-    url: str
-    config: Mapping[str, Any] = field(default_factory=dict)
-    environ: Mapping[str, str] = field(default_factory=dict)
-    project: str = "acme"
-
-    def open(self) -> OperationStore:
-        """
-        A store on it.
-        """
-        return open_store(
-            self.url,
-            project_dir=Path("/"),
-            project=self.project,
-            environ=self.environ,
-            config=self.config,
-        )
-
-
 def store_place(
     request: pytest.FixtureRequest, name: str, directory: Path
 ) -> Callable[[], OperationStore]:
@@ -103,10 +77,16 @@ def shared_place(request: pytest.FixtureRequest, name: str, directory: Path) -> 
             postgres.query(f"CREATE DATABASE {database}")
             return Place(postgres.url.replace("/postgres?", f"/{database}?"))
         case _:
-            server: ObjectServer = request.getfixturevalue(name)
-            bucket = f"bucket-{next(_numbers)}"
-            server.make_bucket(bucket)
-            return Place(f"{server.scheme}://{bucket}/operations", server.config, server.environ)
+            return bucket_place(request.getfixturevalue(name))
+
+
+def bucket_place(server: ObjectServer) -> Place:
+    """
+    A place in an empty bucket.
+    """
+    bucket = f"bucket-{next(_numbers)}"
+    server.make_bucket(bucket)
+    return Place(f"{server.scheme}://{bucket}/operations", server.config, server.environ)
 
 
 @pytest.fixture

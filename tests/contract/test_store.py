@@ -32,7 +32,8 @@ from orchestrator.stores.objects import ObjectsStore
 from orchestrator.stores.sql_store import SqlStore
 from orchestrator.stores.sqlite import SqliteStore
 from orchestrator.stores.stored_entries import path_name
-from tests.contract.stores import SCHEMES, STORES, Place, shared_place, store_place
+from tests.contract.clients import Place
+from tests.contract.stores import SCHEMES, STORES, shared_place, store_place
 from tests.engine.postgres import Postgres
 from tests.fakes.entries import NETWORK, claim, entry, lease
 from tests.servers import ObjectServer
@@ -761,13 +762,13 @@ def test_thousands_of_targets_are_listed_whole(
     store.close()
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(2))
 def test_names_may_hold_every_legal_character(place: Open, number: int) -> None:
     """
     What the blueprint allows in a name comes back as it was, in targets, claims, leases and blobs,
     and no name is taken for another.
     """
-    odd = "".join(c for c in map(chr, range(32, 127)) if c not in "/")[number::4] + "ä€😀"
+    odd = "".join(c for c in map(chr, range(32, 127)) if c not in "/")[number::2] + "ä€😀"
     names = [odd, odd.swapcase(), f'{odd}["{odd}"]', ".", "..", f".{odd}", f"{odd}="]
     store = place()
     for name in names:
@@ -785,9 +786,9 @@ def test_names_may_hold_every_legal_character(place: Open, number: int) -> None:
 
 def test_a_blob_may_be_large(place: Open) -> None:
     """
-    50 MB, written whole.
+    20 MB, written whole.
     """
-    data = bytes(range(256)) * 4096 * 50
+    data = bytes(range(256)) * 4096 * 20
 
     place().put_blob("runs/r/evidence.zip", data)
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,11 @@ from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.object_clients import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from orchestrator.stores.postgres import PostgresStore
-from tests.contract.stores import Place, postgres, shared_place
+from tests.contract.stores import bucket_place, postgres, shared_place
 from tests.engine.postgres import Postgres
 from tests.fakes.entries import NETWORK, claim, entry, lease
 from tests.project import REPOSITORY
-from tests.servers import container_signature, gcs_server
+from tests.servers import ObjectServer, container_signature, gcs_server
 
 __all__ = ["postgres"]
 
@@ -44,19 +43,20 @@ class Database:
     A database whose tables belong to its owner, and a role with what the page grants.
     """
 
-    def __init__(self, server: Postgres) -> None:
-        self.server = server
-        server.query("DROP DATABASE IF EXISTS granted WITH (FORCE)")
-        server.query("DROP ROLE IF EXISTS runs")
-        server.query("CREATE DATABASE granted")
-        server.query("CREATE ROLE runs LOGIN")
-        self.owner = server.url.replace("/postgres?", "/granted?")
+    def __init__(self, server: Postgres, name: str) -> None:
+        self.owner = server.url.replace("/postgres?", f"/{name}?")
+
+    def grant(self) -> None:
+        """
+        Make the tables, and grant what the page does.
+        """
         store = PostgresStore(self.owner, project="acme")
         store.probe()
         store.close()
-        self._execute("GRANT USAGE ON SCHEMA orchestrator TO runs")
-        for table, privilege in GRANTS:
-            self._execute(f"GRANT {privilege} ON orchestrator.{table} TO runs")
+        self._execute(
+            "GRANT USAGE ON SCHEMA orchestrator TO runs",
+            *(f"GRANT {what} ON orchestrator.{table} TO runs" for table, what in GRANTS),
+        )
 
     def revoke(self, table: str, privilege: str) -> None:
         self._execute(f"REVOKE {privilege} ON orchestrator.{table} FROM runs")
@@ -67,16 +67,33 @@ class Database:
         """
         return PostgresStore(self.owner.replace("postgres@", "runs@"), project="acme")
 
-    def _execute(self, statement: str) -> None:
+    def _execute(self, *statements: str) -> None:
         import psycopg
 
         with psycopg.connect(self.owner, autocommit=True) as connection:
-            connection.execute(statement)
+            for statement in statements:
+                connection.execute(statement)
+
+
+@pytest.fixture(scope="module")
+def granted(postgres: Postgres) -> str:
+    """
+    The name of a database with the grants, and nothing in its tables.
+    """
+    postgres.query("CREATE ROLE runs LOGIN")
+    postgres.query("CREATE DATABASE granted")
+    Database(postgres, "granted").grant()
+    return "granted"
 
 
 @pytest.fixture
-def database(postgres: Postgres) -> Database:
-    return Database(postgres)
+def database(postgres: Postgres, granted: str) -> Database:
+    """
+    A copy of it.
+    """
+    postgres.query("DROP DATABASE IF EXISTS used WITH (FORCE)")
+    postgres.query(f"CREATE DATABASE used TEMPLATE {granted}")
+    return Database(postgres, "used")
 
 
 def scratch() -> Claim:
@@ -196,34 +213,44 @@ _CALLS = {
 }
 
 
-@contextmanager
+@pytest.fixture(scope="module")
+def refusing(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[ObjectServer, set[str]]]:
+    """
+    GCS, and the permissions that nobody has there.
+    """
+    refused = set[str]()
+    with gcs_server(tmp_path_factory.mktemp("refusing"), refused=refused) as server:
+        yield server, refused
+
+
 def bucket_without(
     request: pytest.FixtureRequest, directory: Path, kind: str, permission: str
-) -> Iterator[ObjectsStore]:
+) -> ObjectsStore:
     """
     A store in an empty bucket, for somebody who lacks a permission; nobody lacks "".
     """
-    with ExitStack() as stack:
-        match kind:
-            case "s3":
-                place, proxy = request.getfixturevalue("proxied")
-                if permission:
-                    proxy.arm(_CALLS[permission], "deny", times=10_000)
-                config = place.config
-            case "gs":
-                refused = {permission.removeprefix("storage.objects.")}
-                server = stack.enter_context(gcs_server(directory, refused=refused))
-                server.make_bucket("acme")
-                place = Place("gs://acme/operations")
-                config = server.config
-            case _:
-                place = shared_place(request, kind, directory)
-                container = place.url.split("/")[2]
-                letters = "".join(name for name in BUCKETS["az"] if name != permission)
-                config = {**place.config, "sas_token": container_signature(container, letters)}
-                del config["access_key"]
-        opened = open_bucket(place.url, config, place.environ)
-        yield ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now)
+    match kind:
+        case "s3":
+            place, proxy = request.getfixturevalue("proxied")
+            if permission:
+                proxy.arm(_CALLS[permission], "deny", times=10_000)
+            config = place.config
+        case "gs":
+            server, refused = request.getfixturevalue("refusing")
+            refused.clear()
+            place = bucket_place(server)
+            config = server.config
+            refused.add(permission.removeprefix("storage.objects."))
+        case _:
+            place = shared_place(request, kind, directory)
+            container = place.url.split("/")[2]
+            letters = "".join(name for name in BUCKETS["az"] if name != permission)
+            config = {**place.config, "sas_token": container_signature(container, letters)}
+            del config["access_key"]
+    opened = open_bucket(place.url, config, place.environ)
+    return ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now)
 
 
 @pytest.mark.parametrize(
@@ -237,8 +264,8 @@ def test_each_permission_of_a_bucket_is_needed(
     With those that the page names everything works. Refused one by one: `store check` tells what
     fails, and that it is not allowed.
     """
-    with bucket_without(request, tmp_path, kind, permission) as store:
-        checks = check_store(store, scratch()).checks
+    store = bucket_without(request, tmp_path, kind, permission)
+    checks = check_store(store, scratch()).checks
 
     failed = {item.name.partition(":")[0]: item.message or "" for item in checks if not item.ok}
     assert set(failed) == BUCKETS[kind].get(permission, set())

@@ -4,11 +4,9 @@ One store and several processes: they race, and they are killed in the middle of
 
 from __future__ import annotations
 
-import json
+import os
 import random
-import subprocess
-import sys
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,76 +14,11 @@ import pytest
 from orchestrator.domain.target import Target
 from orchestrator.domain.values import replace
 from tests.aws.proxy import Proxy
-from tests.contract.stores import PLACES, Place, shared_place
+from tests.contract.clients import Place, once, take_turns, work
+from tests.contract.stores import PLACES, shared_place
 from tests.fakes.entries import NETWORK, claim, entry, lease
-from tests.project import REPOSITORY, eventually
-
-_OPEN = """
-import json, sys, threading
-from concurrent.futures import ThreadPoolExecutor
-from orchestrator.domain.target import Target
-from orchestrator.errors import Fenced
-from tests.contract.stores import Place
-from tests.fakes.entries import NETWORK, claim, entry, lease
-place = Place(**json.loads(sys.argv[1]))
-"""
-
-#: Each of four threads, with a store of its own, appends two entries to one target, holding the
-#: claim of another while nobody else does. Tells who wrote what.
-_RIVALS = f"""{_OPEN}
-def write(name):
-    store, ours, written = place.open(), claim(name, environment="dev"), []
-    while len(written) < 2:
-        if store.take_claim(ours) is None:
-            held = store.claim("web", "dev")
-            assert held == ours, held
-            store.drop_claim(ours)
-        newest = store.newest(NETWORK)
-        sequence = newest.sequence + 1 if newest else 1
-        try:
-            store.append(entry(sequence=sequence, entry_id=f"{{name}}-{{sequence}}"))
-            written.append(sequence)
-        except Fenced:
-            pass
-    store.close()
-    return name, written
-
-with ThreadPoolExecutor(4) as pool:
-    names = [f"{{sys.argv[2]}}-{{number}}" for number in range(4)]
-    print(json.dumps(dict(pool.map(write, names))))
-"""
-
-#: Does everything that runs do with a store, for ever; tells after each what is done.
-_WORK = f"""{_OPEN}
-store, number = place.open(), int(sys.argv[2])
-while True:
-    number += 1
-    ours = claim(f"run-{{number}}")
-    mine = Target("web", "prod", "t")
-    newest = store.newest(mine)
-    for done, work in {{
-        "append": lambda: store.append(entry(mine, newest.sequence + 1 if newest else 1)),
-        "claim": lambda: store.take_claim(ours, replaces=store.claim("web", "prod")),
-        "lease": lambda: store.put_lease(lease("run").model_copy(
-            update={{"owner": ours.owner.model_copy(update={{"pid": number}})}})),
-        "blob": lambda: store.put_blob("runs/r/evidence.zip", b"%08d" % number * 20_000),
-        "key": lambda: store.create_blob(f"key/{{number}}", b"%d" % number),
-        "unclaim": lambda: store.drop_claim(ours),
-    }}.items():
-        work()
-        print(done, number, flush=True)
-"""
-
-#: Does one thing.
-_ONCE = f"""{_OPEN}
-store = place.open()
-{{"append": lambda: store.append(entry(sequence=2, entry_id="killed")),
-  "claim": lambda: store.take_claim(claim("killed")),
-  "lease": lambda: store.put_lease(lease("killed")),
-  "blob": lambda: store.put_blob("runs/r/evidence.zip", bytes(100_000)),
-  "key": lambda: store.create_blob("project-key", b"killed"),
-}}[sys.argv[2]]()
-"""
+from tests.project import PATIENCE, REPOSITORY, eventually, finish
+from tests.server import ForkedRun, tool_server
 
 
 @pytest.fixture(params=PLACES)
@@ -96,13 +29,29 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return shared_place(request, request.param, tmp_path)
 
 
-def start(script: str, place: Place, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", script, json.dumps(asdict(place)), *arguments],
-        stdout=subprocess.PIPE,
-        cwd=REPOSITORY,
-        text=True,
+def start(work: Callable[..., int], place: Place, *arguments: object) -> ForkedRun:
+    """
+    Start a client of the place in a process of its own.
+    """
+    return tool_server().start(
+        f"{work.__module__}:{work.__name__}",
+        [place.document, *arguments],
+        environ=os.environ,
+        directory=REPOSITORY,
+        seconds=2 * PATIENCE,
     )
+
+
+def killed_after(place: Place, lines: int, number: int, told: Path) -> list[str]:
+    """
+    What a client that works from ``number`` on has told, killed once it told so many lines.
+    """
+    told.write_text("")
+    child = start(work, place, number, str(told))
+    eventually(lambda: told.read_text().count("\n") >= lines, "it works", child)
+    child.kill()
+    finish(child)
+    return [line for line in told.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 @pytest.mark.parametrize("name", [name for name in PLACES if name != "sqlite"])
@@ -139,12 +88,12 @@ def test_sixteen_writers_in_four_processes_take_turns(place: Place) -> None:
     Each entry is of the one who was told that it is; none is lost, doubled or out of order, and a
     claim is never held by two.
     """
-    processes = [start(_RIVALS, place, f"p{number}") for number in range(4)]
+    processes = [start(take_turns, place, f"p{number}") for number in range(4)]
     written: dict[str, list[int]] = {}
     for process in processes:
-        out, _ = process.communicate(timeout=240)
-        assert process.returncode == 0
-        written |= json.loads(out)
+        ended = finish(process)
+        assert ended.code == 0, ended.err
+        written |= ended.document
     store = place.open()
     found = [(item.sequence, item.entry_id) for item in reversed(store.history(NETWORK))]
     store.close()
@@ -155,7 +104,7 @@ def test_sixteen_writers_in_four_processes_take_turns(place: Place) -> None:
     assert [number for number, _ in found] == [*range(1, 33)]
 
 
-def test_what_was_acknowledged_survives_a_kill_of_the_client(place: Place) -> None:
+def test_what_was_acknowledged_survives_a_kill_of_the_client(place: Place, tmp_path: Path) -> None:
     """
     SIGKILL at any point, and again on what is left: what a call returned for is there, a blob is
     whole and one of the last two, no entry is missing between others; whoever comes next goes on.
@@ -164,14 +113,9 @@ def test_what_was_acknowledged_survives_a_kill_of_the_client(place: Place) -> No
     done = dict.fromkeys(("append", "claim", "lease", "blob", "key", "unclaim"), 0)
     appended = number = 0
     for _ in range(3):
-        with start(_WORK, place, str(number)) as child:
-            assert child.stdout is not None
-            lines = [child.stdout.readline() for _ in range(chance.randrange(1, 60))]
-            child.kill()
-            lines += child.stdout.readlines()
-        for line in (line for line in lines if line.endswith("\n")):
-            what, told = line.split()
-            done[what] = number = int(told)
+        for line in killed_after(place, chance.randrange(1, 60), number, tmp_path / "done"):
+            what, count = line.split()
+            done[what] = number = int(count)
             appended += what == "append"
         number = max(done.values()) + 1
 
@@ -180,7 +124,7 @@ def test_what_was_acknowledged_survives_a_kill_of_the_client(place: Place) -> No
         sequences = [item.sequence for item in store.history(target)]
         held, beat = store.claim("web", "prod"), store.lease("run")
         blob = store.blob("runs/r/evidence.zip") or b""
-        keys = [store.blob(f"key/{told}") for told in range(1, done["key"] + 1)]
+        keys = [store.blob(f"key/{count}") for count in range(1, done["key"] + 1)]
         store.close()
         assert sequences == [*range(len(sequences), 0, -1)]
         assert appended <= len(sequences) <= appended + 1
@@ -194,7 +138,7 @@ def test_what_was_acknowledged_survives_a_kill_of_the_client(place: Place) -> No
             )
             assert done["blob"] <= int(blob[:8]) <= number
         assert [key for key in keys if key] == [
-            b"%d" % told for told, key in enumerate(keys, start=1) if key
+            b"%d" % count for count, key in enumerate(keys, start=1) if key
         ]
         assert keys[-1:] in ([], [b"%d" % done["key"]])
 
@@ -217,9 +161,10 @@ def test_a_client_killed_in_a_request_leaves_all_or_nothing(
     reached = proxy.calls if moment == "before" else proxy.handled
     wanted = reached.count("PUT object") + nth
     proxy.arm("PUT object", "hang" if moment == "before" else "mute", nth=nth)
-    with start(_ONCE, place, operation) as child:
-        eventually(lambda: reached.count("PUT object") == wanted, "the request is made", child)
-        child.kill()
+    child = start(once, place, operation)
+    eventually(lambda: reached.count("PUT object") == wanted, "the request is made", child)
+    child.kill()
+    finish(child)
     done = (moment, nth) == ("after", 2 if operation == "append" else 1)
 
     store = place.open()
