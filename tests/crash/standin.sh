@@ -9,19 +9,34 @@ set -eu
 
 resource='{"addr": "terraform_data.object", "resource_type": "terraform_data"}'
 # Where `init` was told that the state is, as Terraform's local backend has it.
-file=$(sed -n 's/.*"path": "\([^"]*\)".*/\1/p' .terraform/terraform.tfstate 2>/dev/null || :)
-file=${file:-terraform.tfstate}
-state=$(cat "$file" 2>/dev/null || :)
+config='' file='' state='' now=''
 
-# field NAME TEXT: the value of a field in a line of JSON
+# field NAME TEXT: `value` is that of the field, the last of its name, in JSON. No process is started
+# for it: thousands of calls are made.
 field() {
-    printf '%s\n' "$2" | sed -n "s/.*\"$1\": \"\{0,1\}\([^\",}]*\).*/\1/p"
+    value='' name="\"$1\": "
+    case $2 in
+    *"$name"*)
+        value=${2##*"$name"}
+        value=${value#\"}
+        value=${value%%[\",\}]*}
+        ;;
+    esac
 }
 
 # say TYPE FIELDS
 say() {
-    echo "{\"@message\": \"$1\", \"@timestamp\": \"$(date -u +%Y-%m-%dT%H:%M:%SZ)\", \"type\": \"$1\", $2}"
+    now=${now:-$(date -u +%Y-%m-%dT%H:%M:%SZ)}
+    echo "{\"@message\": \"$1\", \"@timestamp\": \"$now\", \"type\": \"$1\", $2}"
 }
+
+if [ -e .terraform/terraform.tfstate ]; then
+    read -r config <.terraform/terraform.tfstate || :
+    field path "$config"
+    file=$value
+fi
+file=${file:-terraform.tfstate}
+if [ -e "$file" ]; then state=$(cat "$file"); fi
 
 # write ID: the next state, with this object in it, or none
 write() {
@@ -32,8 +47,10 @@ write() {
         objects="{\"mode\": \"managed\", \"type\": \"terraform_data\", \"name\": \"object\", \"provider\": \"$provider\", \"instances\": [$instance]}"
         outputs="\"id\": {\"value\": \"$1\"}"
     fi
-    lineage=$(field lineage "$state")
-    serial=$(field serial "$state")
+    field lineage "$state"
+    lineage=$value
+    field serial "$state"
+    serial=$value
     echo "{\"version\": 4, \"serial\": $((${serial:-0} + 1)), \"lineage\": \"${lineage:-$$-lineage}\", \"outputs\": {$outputs}, \"resources\": [$objects]}" >"$file.tmp"
     mv "$file.tmp" "$file"
 }
@@ -46,8 +63,8 @@ plan() {
         -destroy) wanted=no ;;
         esac
     done
-    there=$(field id "$state")
-    case ${wanted:-yes},${there:+there} in
+    field id "$state"
+    case ${wanted:-yes},${value:+there} in
     yes,) action=create ;;
     no,there) action=delete ;;
     *) action= ;;
@@ -62,7 +79,8 @@ plan() {
         say outputs "\"outputs\": {\"id\": {\"sensitive\": false, \"action\": \"$action\"}}"
     fi
     say change_summary "\"changes\": {\"add\": $add, \"change\": 0, \"remove\": $remove, \"operation\": \"plan\"}"
-    echo "{\"serial\": \"$(field serial "$state")\", \"action\": \"$action\", ${variables#?}" >"$out"
+    field serial "$state"
+    echo "{\"serial\": \"$value\", \"action\": \"$action\", ${variables#?}" >"$out"
     case $*,$action in
     *-detailed-exitcode*,?*) exit 2 ;;
     esac
@@ -70,28 +88,36 @@ plan() {
 
 apply() {
     plan=$(cat "$1")
-    serial=$(field serial "$state")
-    if [ "$(field serial "$plan")" != "$serial" ]; then
+    field serial "$state"
+    serial=$value
+    field serial "$plan"
+    if [ "$value" != "$serial" ]; then
         say diagnostic '"diagnostic": {"severity": "error", "summary": "Saved plan is stale"}'
         exit 1
     fi
-    action=$(field action "$plan") name=$(field name "$plan") place=$(field place "$plan")
-    id=$(field id "$state")
-    id=${id:-$$-$(date +%s)}
+    field action "$plan"
+    action=$value
+    field name "$plan"
+    step=$value
+    field place "$plan"
+    place=$value
+    field id "$state"
+    id=${value:-$$-$(date +%s)}
     hook="\"resource\": $resource, \"action\": \"$action\", \"id_key\": \"id\", \"id_value\": \"$id\""
     say apply_start "\"hook\": {$hook}"
-    echo "$action $name" >>"$place/log"
-    for _ in $(seq 1200); do
-        if [ ! -e "$place/hold" ]; then break; fi
+    echo "$action $step" >>"$place/log"
+    left=1200
+    while [ -e "$place/hold" ] && [ $left -gt 0 ]; do
         sleep 0.05
+        left=$((left - 1))
     done
     case $action in
     create)
-        mkdir "$place/$name.$id"
+        mkdir "$place/$step.$id"
         write "$id"
         ;;
     delete)
-        rmdir "$place/$name.$id"
+        rmdir "$place/$step.$id"
         write ''
         ;;
     esac
