@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from orchestrator.demo import SHIPPED
-from tests.project import ENGINES, REPOSITORY, Project, require_engine
+from tests.project import PROGRAMS, REPOSITORY, Project, require_engine
 
 pytestmark = pytest.mark.engine
 
@@ -71,7 +71,7 @@ def _plain(text: str) -> Iterator[str]:
         yield re.sub(r"\(\d+(\.\d+)? s\)", "(TIME)", shown).rstrip()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", PROGRAMS)
 def test_the_demo_goes_as_told(engine: str, stand: Stand) -> None:
     """
     On real Terraform: exit code 0, the server seen alive after the failed apply and gone after the

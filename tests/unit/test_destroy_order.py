@@ -185,7 +185,7 @@ def check_reports(scene: Scene, rows: dict[str, StepRun]) -> None:
             assert all(rows[waited].status not in GONE for waited in row.blocked_by)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(scenes())
 def test_nothing_goes_before_what_needs_it(scene: Scene) -> None:
     """
