@@ -4,16 +4,20 @@ The tool as people run it: a process in a project of its own, in an environment 
 
 from __future__ import annotations
 
+import atexit
+import hashlib
 import json
 import os
 import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +80,16 @@ def is_running(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
+        return False
+
+
+def is_within(pid: int, directory: Path) -> bool:
+    """
+    Whether a process runs with its working directory there.
+    """
+    try:
+        return Path(f"/proc/{pid}/cwd").readlink().is_relative_to(directory)
+    except OSError:
         return False
 
 
@@ -145,6 +159,32 @@ class Ended:
         return {step: row["status"] for step, row in self.rows.items()}
 
 
+#: What `Project.prepare` keeps: the files, and how the call ended.
+_PREPARED: dict[str, tuple[Path, Ended]] = {}
+
+
+@cache
+def _kept_below() -> Path:
+    """
+    A directory that goes with this process.
+    """
+    kept = tempfile.TemporaryDirectory(prefix="prepared-")
+    atexit.register(kept.cleanup)
+    return Path(kept.name)
+
+
+def _digest(place: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> str:
+    """
+    Of a call and the files that it meets. A provider that is attached is told by its cloud's file.
+    """
+    known = {name: text for name, text in environ.items() if name != "TF_REATTACH_PROVIDERS"}
+    digest = hashlib.sha256(repr((str(place), arguments, sorted(known.items()))).encode())
+    for path in sorted(place.rglob("*")):
+        if path.is_file():
+            digest.update(f"{path}\0{path.stat().st_mode}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
 class Project:
     """
     A project in ``root``: fixtures and modules of this repository are copied in as they are named.
@@ -157,7 +197,7 @@ class Project:
         self.own = root / ".orchestrator"
         root.mkdir(parents=True, exist_ok=True)
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("TF_", "ORCHESTRATOR_"))}
-        for name in ("CI", "NO_COLOR", "GITHUB_ACTIONS", "COLUMNS"):
+        for name in ("CI", "NO_COLOR", "GITHUB_ACTIONS", "COLUMNS", "PYTEST_CURRENT_TEST"):
             kept.pop(name, None)
         self.environ = kept | {"TF_CLI_CONFIG_FILE": os.devnull, "PYTHONPATH": str(REPOSITORY)}
         if engine is not None:
@@ -240,6 +280,25 @@ class Project:
         """
         ended = self.run(*arguments)
         assert ended.code == 0, ended.said
+        return ended
+
+    def prepare(self, *arguments: str) -> Ended:
+        """
+        Do what `ok` does, or put back what the same call left when it met the same files: for what
+        a test only begins with. All that the call reads and writes must lie in the directory that
+        the project is in.
+        """
+        place = self.root.parent
+        assert place != Path(tempfile.gettempdir()), "others write there"
+        key = _digest(place, arguments, self.environ)
+        if key in _PREPARED:
+            kept, ended = _PREPARED[key]
+            shutil.copytree(kept, place, symlinks=True, dirs_exist_ok=True)
+            return ended
+        ended = self.ok(*arguments)
+        kept = Path(tempfile.mkdtemp(dir=_kept_below()))
+        shutil.copytree(place, kept, symlinks=True, dirs_exist_ok=True)
+        _PREPARED[key] = kept, ended
         return ended
 
     # Looking at what it left

@@ -4,10 +4,14 @@ Fixtures that the engine tests share.
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from fixtures.fakecloud import Cloud
@@ -15,7 +19,7 @@ from tests.engine.clouds import attached
 from tests.engine.postgres import Postgres, postgres_server
 from tests.engine.programs import standin_tofu
 from tests.engine.readback_project import Place
-from tests.project import ENGINES, PROGRAMS, Project, require_engine
+from tests.project import ENGINES, PROGRAMS, Project, is_within, require_engine
 from tests.servers import ObjectServer, s3_server
 
 
@@ -45,6 +49,22 @@ def tofu(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "standin":
         return str(standin_tofu(tmp_path / "bin"))
     return require_engine("tofu")
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """
+    The same directory for each test, because what `Project.prepare` keeps holds paths. After the
+    test it is moved to where it would have been, and what still runs in it is killed.
+    """
+    place = tmp_path_factory.getbasetemp() / "test"
+    place.mkdir()
+    yield place
+    while running := [pid for pid in psutil.pids() if is_within(pid, place)]:
+        for pid in running:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+    place.rename(tmp_path / "test")
 
 
 @pytest.fixture

@@ -300,7 +300,7 @@ def lied(project: Project, tmp_path: Path) -> Iterator[Lied]:
     cloud = Cloud(tmp_path / "cloud.db")
     found = Lied(project, cloud)
     with attached(project, cloud, tmp_path):
-        found.project.ok("apply", "wait", "--yes")
+        found.project.prepare("apply", "wait", "--yes")
         cloud.arm("delete", "liar", "delete_lies")
         yield found
 
@@ -417,7 +417,7 @@ def test_a_deposed_object_is_asked_for_like_any_other(lied: Lied) -> None:
     made = "name     = each.key"
     kept = f"{made}\n lifecycle {{\n  create_before_destroy = true\n }}"
     module.write_text(module.read_text().replace(made, kept))
-    project.ok("apply", "wait", "--yes")
+    project.prepare("apply", "wait", "--yes")
     cloud.arm("delete", "liar", "delete_fails")
     module.write_text(module.read_text().replace(made, 'name     = "new-${each.key}"'))
     assert project.run("apply", "wait", "--yes").code == 10

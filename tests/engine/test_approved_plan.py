@@ -112,7 +112,7 @@ def test_another_value_is_stopped_before_its_step_is_touched(project: Project) -
     The input is another one by now: exit 6 with what differs, the record as it was, the rest
     pending; no secret in it.
     """
-    project.ok("apply", "pair", "--yes")
+    project.prepare("apply", "pair", "--yes")
     plan(project, "-i", "value=two")
     entries = {name: project.entries(name) for name in ("first", "second", "third")}
 
@@ -172,7 +172,7 @@ def test_an_input_that_was_left_out_is_another_plan(project: Project) -> None:
     What was approved is not silently left undone: without the input that it was planned with there
     is nothing to change, and that ends with 6. Once it is applied, the same again ends with 0.
     """
-    project.ok("apply", "pair", "--yes")
+    project.prepare("apply", "pair", "--yes")
     plan(project, "-i", "value=two")
     entries = project.entries("first")
 
@@ -266,7 +266,7 @@ def test_a_destroy_is_approved_the_same_way(project: Project) -> None:
     """
     What came to be since the plan is not destroyed with the rest.
     """
-    project.ok("apply", "pair", "--yes")
+    project.prepare("apply", "pair", "--yes")
     plan(project, "--destroy", "--step", "third", "--step", "second")
     done = project.run("destroy", "pair", "--plan", "approval.json", "--json")
     assert (done.code, done.statuses) == (0, {"third": "destroyed", "second": "destroyed"})
@@ -283,7 +283,7 @@ def test_a_serial_that_moved_alone_refuses_nothing(project: Project) -> None:
     """
     The same state, written again by somebody who changed nothing of it.
     """
-    project.ok("apply", "pair", "--yes")
+    project.prepare("apply", "pair", "--yes")
     plan(project, "-i", "value=two", "--step", "first")
     state = project.own / "state/pair/default/first.tfstate"
     data = json.loads(state.read_text())

@@ -41,7 +41,7 @@ def project(project: Project) -> Project:
     """
     project.write("modules/thing/main.tf", MODULE)
     put(project, "${inputs.place}/${step.name}.tfstate")
-    project.ok("apply", "moving", "--yes")
+    project.prepare("apply", "moving", "--yes")
     put(project, "second/${step.name}.tfstate")
     return project
 

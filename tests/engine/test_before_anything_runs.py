@@ -164,7 +164,7 @@ def test_a_record_of_another_project_is_refused(project: Project) -> None:
     A record of another project is never taken for ours: exit 4, and it stays as it is.
     """
     name = with_object(project)
-    project.ok("apply", name, "--yes")
+    project.prepare("apply", name, "--yes")
     entries = project.entries("only")
     project.write("orchestrator.yaml", "project: other")
 
@@ -180,7 +180,7 @@ def test_a_record_of_another_blueprint_file_is_refused(project: Project) -> None
     Another file with the same name is another blueprint, until `moved_from` says that it was moved.
     """
     name = with_object(project)
-    project.ok("apply", name, "--yes")
+    project.prepare("apply", name, "--yes")
     entries = project.entries("only")
     moved = project.root / "elsewhere/one.yaml"
     moved.parent.mkdir()
@@ -226,7 +226,7 @@ def test_what_is_alive_and_not_recorded_is_not_called_destroyed(project: Project
     provider state that holds objects.
     """
     name = with_object(project)
-    project.ok("apply", name, "--yes")
+    project.prepare("apply", name, "--yes")
     for path in project.own.glob("operations.db*"):
         path.unlink()
     noticed = project.run("destroy", name, "--yes")
@@ -319,14 +319,14 @@ def test_a_plan_changes_no_record(planned: Planned) -> None:
 # What is large, and what other programs read
 
 
-def test_megabytes_of_inputs_are_applied(project: Project) -> None:
+def test_inputs_that_fit_in_no_argument_are_applied(project: Project) -> None:
     """
     Inputs that fit in no argument and no environment variable reach the module, and an unchanged
     apply finds nothing to do.
     """
     blueprint = project.fixture("huge-inputs")
     made = subprocess.run(
-        [sys.executable, project.root / "fixtures/huge-inputs/entries.py", "2200000"],
+        [sys.executable, project.root / "fixtures/huge-inputs/entries.py", "300000"],
         capture_output=True,
         check=True,
     )
@@ -336,9 +336,9 @@ def test_megabytes_of_inputs_are_applied(project: Project) -> None:
     ended = project.run("apply", blueprint, *given)
     again = project.run("apply", blueprint, *given)
 
-    assert len(made.stdout) > 2_000_000
+    assert len(made.stdout) > 2 * 128 * 1024, "what one argument or variable holds on Linux"
     assert (ended.code, again.code) == (0, 0)
-    assert project.record("breaks")["outputs"]["count"] == 22000
+    assert project.record("breaks")["outputs"]["count"] == 3000
     assert again.events[-1]["steps"][1]["created"] == []
 
 

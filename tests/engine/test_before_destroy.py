@@ -80,7 +80,7 @@ def project(project: Project) -> Project:
 
 def kept(project: Project, action: str = BY_COMMAND) -> None:
     project.write("blueprints/kept.yaml", KEPT.replace("ACTION", action))
-    project.ok("apply", "kept", "--yes")
+    project.prepare("apply", "kept", "--yes")
 
 
 def archived(project: Project) -> list[str]:
@@ -208,11 +208,11 @@ def test_it_is_not_done_for_what_is_not_destroyed(project: Project) -> None:
     Never applied, or retained: there is nothing to preserve.
     """
     project.write("blueprints/kept.yaml", KEPT.replace("ACTION", BY_COMMAND))
-    project.ok("destroy", "kept", "--yes")
+    project.prepare("destroy", "kept", "--yes")
     project.ok("apply", "kept", "--yes", "--step", "base")
-    project.ok("destroy", "kept", "--yes")
+    project.prepare("destroy", "kept", "--yes")
     assert archived(project) == []
-    project.ok("apply", "kept", "--yes")
+    project.prepare("apply", "kept", "--yes")
     reason = ("--reason", "x", "--owner", "y", "--review-by", "2099-01-01")
     project.ok("retain", "kept", "--step", "db", *reason)
     project.ok("destroy", "kept", "--yes")
@@ -244,8 +244,8 @@ def test_a_module_that_would_do_nothing_for_new_work_destroys_nothing(project: P
     A copy of what was there before the last apply is no copy of what is there now.
     """
     kept(project, BY_MODULE.replace('"${outputs.id}"', "same").replace("RUN", "same"))
-    project.ok("destroy", "kept", "--yes")
-    project.ok("apply", "kept", "--yes")
+    project.prepare("destroy", "kept", "--yes")
+    project.prepare("apply", "kept", "--yes")
     before = project.entries("db")
     refused = project.run("destroy", "kept", "--yes")
     assert refused.code == 4
@@ -299,7 +299,7 @@ def test_what_an_action_made_is_destroyed_by_its_name(project: Project) -> None:
     """
     kept(project, BY_MODULE.replace("RUN", "${run.id}"))
     root = 'db["@before_destroy"]'
-    project.ok("destroy", "kept", "--yes")
+    project.prepare("destroy", "kept", "--yes")
     project.ok("reconcile", "kept", "--step", root)
     planned = project.ok("plan", "kept", "--destroy", "--step", root)
     assert "terraform_data.copy" in planned.out
@@ -322,7 +322,7 @@ def test_what_an_action_made_is_found_when_its_step_has_left_the_blueprint(
     what the step was applied from.
     """
     kept(project, BY_MODULE.replace("RUN", "${run.id}"))
-    project.ok("destroy", "kept", "--yes", "--step", "db")
+    project.prepare("destroy", "kept", "--yes", "--step", "db")
     text = KEPT.replace("ACTION", BY_COMMAND)
     project.write("blueprints/kept.yaml", text[: text.index("      db:")])
     root = 'db["@before_destroy"]'
@@ -340,7 +340,7 @@ def test_what_is_in_doubt_of_such_an_action_is_settled_by_what_is_offered(projec
     The step has left the blueprint: each command that is offered names the orphan as one.
     """
     kept(project, BY_MODULE.replace("RUN", "${run.id}"))
-    project.ok("destroy", "kept", "--yes", "--step", "db")
+    project.prepare("destroy", "kept", "--yes", "--step", "db")
     root = 'db["@before_destroy"]'
     (file,) = (project.own / "state").rglob("*before_destroy*.tfstate")
     state = json.loads(file.read_text())
@@ -362,7 +362,7 @@ def test_it_is_done_before_the_parent_takes_the_step_along(project: Project) -> 
     parent is touched.
     """
     kept(project, BY_COMMAND + "\n        owned_by: base")
-    project.ok("destroy", "kept", "--yes")
+    project.prepare("destroy", "kept", "--yes")
     gone, parent = project.record("db"), project.record("base")
     assert len(archived(project)) == 1
     assert gone["absence"]["method"] == "provider"
@@ -392,9 +392,9 @@ def test_what_was_made_for_an_earlier_life_is_not_replaced_unasked(project: Proj
     project.write("modules/copy/main.tf", SNAPSHOT)
     action = BY_MODULE.replace("RUN", "${run.id}")
     kept(project, action)
-    project.ok("destroy", "kept", "--yes")
+    project.prepare("destroy", "kept", "--yes")
     first = copies(project)
-    project.ok("apply", "kept", "--yes")
+    project.prepare("apply", "kept", "--yes")
     before = {step: project.entries(step) for step in ("base", "db", 'db["@before_destroy"]')}
 
     planned = project.run("plan", "kept", "--destroy")

@@ -86,7 +86,7 @@ def test_what_was_not_shown_is_asked_for_again(project: Project) -> None:
     The object was tainted while the question stood: what was shown as an update has become a
     replacement, which is said and asked for. The other step is done without another question.
     """
-    project.ok("apply", "pair", "--yes")
+    project.prepare("apply", "pair", "--yes")
     terminal = Terminal(project, "apply", "pair", "-i", "value=2")
     terminal.wait_for(PROMPT)
     state = project.own / "state/pair/default/first.tfstate"
@@ -106,7 +106,7 @@ def test_what_was_not_shown_is_asked_for_again(project: Project) -> None:
 
 
 def test_a_destroy_is_asked_for_once(project: Project) -> None:
-    project.ok("apply", "pair", "--yes")
+    project.prepare("apply", "pair", "--yes")
     terminal = Terminal(project, "destroy", "pair")
     terminal.wait_for(PROMPT)
 
@@ -268,7 +268,7 @@ def test_reading_commands_change_nothing(project: Project) -> None:
     After an apply, no reading command changes a byte of records, runs or provider state;
     a plan touches its working directories and caches only.
     """
-    project.ok("apply", "pair", "--yes")
+    project.prepare("apply", "pair", "--yes")
     before = hashes(project)
     run = project.last_run()["run_id"]
 

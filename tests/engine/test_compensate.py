@@ -107,7 +107,7 @@ def lines(project: Project, name: str) -> list[str]:
 
 def by_module(project: Project, run: str = "${run.id}") -> None:
     project.write("blueprints/by-module.yaml", BY_MODULE.replace("RUN", run))
-    project.ok("apply", "by-module", "--yes")
+    project.prepare("apply", "by-module", "--yes")
 
 
 def test_compensations_run_dependents_first_and_once(project: Project) -> None:
@@ -115,7 +115,7 @@ def test_compensations_run_dependents_first_and_once(project: Project) -> None:
     Each step's own command, dependents before what they need; what is compensated is not repeated
     without a reason, does not read as ok to a gate, and is a matter of the past after an apply.
     """
-    project.ok("apply", "chain", "--yes")
+    project.prepare("apply", "chain", "--yes")
     before = project.record("db")
     ended = project.ok("compensate", "chain", "--yes", "--reason", "withdrawn")
     assert lines(project, "begun") == ["db compensate", "net compensate"]
@@ -145,7 +145,7 @@ def test_a_failed_compensation_is_recorded_and_gone_on_with(project: Project) ->
     A command that fails makes `error`, with its last words; what waits for it is pending. The next
     compensate begins at the failed one and, once it is done, restores how the step stood before.
     """
-    project.ok("apply", "chain", "--yes")
+    project.prepare("apply", "chain", "--yes")
     standing = project.record("db")
     fail = project.write("fail", "")
     ended = project.run("compensate", "chain", "--yes", "--reason", "withdrawn")
@@ -170,7 +170,7 @@ def test_no_secret_of_a_command_is_left_anywhere(project: Project) -> None:
     Secrets in arguments and environment of a command are in no record, log, blob or event, whether
     it ends well or not (law: secrets travel with values).
     """
-    project.ok("apply", "chain", "--yes")
+    project.prepare("apply", "chain", "--yes")
     project.write("fail", "")
     said = project.run("compensate", "chain", "--yes", "--reason", "x", "--step", "db", "--json")
     said2 = project.run("compensate", "chain", "--yes", "--reason", "x", "--step", "db", "-v")
@@ -195,7 +195,7 @@ def test_a_killed_tool_leaves_the_command_to_end_and_is_settled_from_its_answer(
     The command outlives us; whoever comes next reads its exit code (law: an outlived run is
     settled from evidence). It is not run again.
     """
-    project.ok("apply", "chain", "--yes")
+    project.prepare("apply", "chain", "--yes")
     hold = project.write("hold", "")
     tool = project.start("compensate", "chain", "--yes", "--reason", "x", "--step", "db")
     eventually(lambda: lines(project, "begun") == ["db compensate"], "it begins", tool)
@@ -218,7 +218,7 @@ def test_a_command_that_was_killed_is_not_blindly_repeated(project: Project) -> 
     Without an exit code nobody can tell what it did: `error`, exit 11, and only --repeat, with a
     reason, carries it out again.
     """
-    project.ok("apply", "chain", "--yes")
+    project.prepare("apply", "chain", "--yes")
     hold = project.write("hold", "")
     tool = project.start("compensate", "chain", "--yes", "--reason", "x", "--step", "db")
     eventually(lambda: lines(project, "begun") == ["db compensate"], "it begins", tool)
@@ -245,7 +245,7 @@ def test_one_interrupt_reaches_the_command_once_and_is_recorded(project: Project
     Ctrl-C: the command gets one SIGINT and is awaited; nothing more is started; exit 130 (law:
     signals).
     """
-    project.ok("apply", "chain", "--yes")
+    project.prepare("apply", "chain", "--yes")
     project.write("hold", "")
     tool = project.start("compensate", "chain", "--yes", "--reason", "x")
     eventually(lambda: lines(project, "begun") == ["db compensate"], "it begins", tool)
@@ -365,7 +365,7 @@ def test_a_person_is_asked_what_may_be_carried_out(project: Project) -> None:
     """
     The command is shown with its values, secrets masked; no leaves the record as it was.
     """
-    project.ok("apply", "chain", "--yes")
+    project.prepare("apply", "chain", "--yes")
     before = project.entries("db")
     terminal = Terminal(project, "compensate", "chain", "--reason", "x")
     terminal.wait_for("compensate db by `bin/undo (sensitive)`. Go on? [yes/no/all]")
@@ -400,7 +400,7 @@ def slow(project: Project, head: str, timeout: str = "1h") -> None:
             compensate: {{command: [bin/slow], timeout: {timeout}}}
         """,
     )
-    project.ok("apply", "slow", "--yes")
+    project.prepare("apply", "slow", "--yes")
 
 
 def processes_of(project: Project) -> list[int]:
@@ -468,7 +468,7 @@ def test_all_compensations_are_checked_before_the_first_is_carried_out(
         'compensate: {command: [bin/undo, "${outputs.id}"]}',
         f"compensate: {wrong}" if wrong.startswith("{") else f"compensate: {{{wrong}}}",
     )
-    project.ok("apply", "chain", "--yes")
+    project.prepare("apply", "chain", "--yes")
     project.write("blueprints/chain.yaml", broken)
     before = project.entries("db")
 

@@ -116,7 +116,7 @@ def test_a_change_is_planned_with_its_dependents(shop: Project) -> None:
     The dependents change by what the upstream will be, which no plan of theirs alone can tell;
     without a change nothing is planned for anybody, sensitive values and escapes included.
     """
-    shop.ok("apply", "shop", "--yes")
+    shop.prepare("apply", "shop", "--yes")
     unchanged = planned(shop)
     rows = planned(shop, "-i", "cidr=10.1.0.0/16")
 
@@ -127,7 +127,7 @@ def test_a_change_is_planned_with_its_dependents(shop: Project) -> None:
         ("terraform_data.key", "update"),
     }
     assert changes(rows["other"]) == {("terraform_data.key", "update")}
-    shop.ok("apply", "shop", "--yes", "-i", "cidr=10.1.0.0/16")
+    shop.prepare("apply", "shop", "--yes", "-i", "cidr=10.1.0.0/16")
     assert shop.steps("shop")["other"]["status"] == "ok"
 
 
@@ -157,7 +157,7 @@ def test_both_ways_of_planning_say_the_same(shop: Project, edit: str) -> None:
     """
     Where no upstream changes, a composed plan says of each step what the step's own plan does.
     """
-    shop.ok("apply", "shop", "--yes")
+    shop.prepare("apply", "shop", "--yes")
     old, new = EDITS[edit]
     assert old in SERVICE
     shop.write("modules/service/main.tf", SERVICE.replace(old, new))
@@ -196,7 +196,7 @@ def test_what_cannot_be_composed_is_planned_on_its_own(shop: Project, way: str) 
     """
     The rest is composed all the same.
     """
-    shop.ok("apply", "shop", "--yes")
+    shop.prepare("apply", "shop", "--yes")
     shop.write("modules/extra/main.tf", SERVICE)
     shop.write("modules/extra/own.tf", OWN_WAYS[way])
     head, other = BLUEPRINT.split("other:\n")
@@ -252,7 +252,7 @@ def test_a_failing_step_does_not_take_the_others_along(shop: Project) -> None:
     Who made the composed plan fail is planned apart, with what depends on it, and fails there with
     its own error, by the file of its module.
     """
-    shop.ok("apply", "shop", "--yes")
+    shop.prepare("apply", "shop", "--yes")
     broken = SERVICE.replace(
         "input            = var.labels",
         'input = var.labels\n lifecycle {\n precondition {\n condition = var.network != "fixed"\n'
@@ -276,7 +276,7 @@ def test_a_value_that_does_not_fit_concerns_the_step_that_is_given_it(shop: Proj
     """
     blueprint = BLUEPRINT.replace("other:\n", "an_override:\n")
     shop.write("blueprints/shop.yaml", blueprint)
-    shop.ok("apply", "shop", "--yes")
+    shop.prepare("apply", "shop", "--yes")
     shop.write("modules/mapped/main.tf", SERVICE.replace("{}", "{ type = map(string) }"))
     shop.write("blueprints/shop.yaml", blueprint.replace("modules/service", "modules/mapped", 1))
 
@@ -314,7 +314,7 @@ def test_one_provider_configuration_is_one(project: Project, cloud: Cloud) -> No
         """,
     )
     first = planned(project, blueprint="web")
-    project.ok("apply", "web", "--yes")
+    project.prepare("apply", "web", "--yes")
 
     same = planned(project, blueprint="web")
     fewer = planned(project, "-i", "more=[]", blueprint="web")
@@ -333,7 +333,7 @@ def test_a_repeated_apply_costs_one_plan(shop: Project, tmp_path: Path) -> None:
     from that plan; a step that is not as it was has a plan of its own, and so have its dependents.
     """
     engine = watched(shop, tmp_path / "watched")
-    shop.ok("apply", "shop", "--yes")
+    shop.prepare("apply", "shop", "--yes")
     first = len(engine.calls("plan"))
     again = shop.ok("apply", "shop", "--yes", "--json")
     repeat = len(engine.calls("plan"))
@@ -357,7 +357,7 @@ def test_an_init_serves_the_plans_of_the_same_modules(shop: Project, tmp_path: P
     one, or what it did is gone, it is done again.
     """
     engine = watched(shop, tmp_path / "watched")
-    shop.ok("apply", "shop", "--yes")
+    shop.prepare("apply", "shop", "--yes")
     inits = len(engine.calls("init"))
 
     first, second = planned(shop), planned(shop)
@@ -392,7 +392,7 @@ def test_what_changed_outside_is_not_taken_for_unchanged(project: Project, cloud
           three: {module: ../modules/server, inputs: {name: "${steps.two.outputs.name}-three"}}
         """,
     )
-    project.ok("apply", "web", "--yes")
+    project.prepare("apply", "web", "--yes")
     cloud.delete_out_of_band("x")
 
     applied = project.ok("apply", "web", "--yes", "--json")
@@ -410,7 +410,7 @@ def test_what_a_killed_command_composed_is_removed_by_the_next(
     also where the plan or the apply that made them was killed.
     """
     engine = watched(shop, tmp_path / "watched")
-    shop.ok("apply", "shop", "--yes")
+    shop.prepare("apply", "shop", "--yes")
     for command in (("plan", "shop"), ("apply", "shop", "--yes")):
         engine.hold("plan")
         tool = shop.start(*command)
@@ -435,10 +435,10 @@ def test_a_rollback_is_planned_whole(shop: Project) -> None:
     From the modules and inputs of the run, which are not in the project any more; dependents with
     what their upstream would be. What would be rolled back to is what the rollback then does.
     """
-    shop.ok("apply", "shop", "--yes")
+    shop.prepare("apply", "shop", "--yes")
     good = shop.last_run()["run_id"]
     shop.write("modules/service/main.tf", SERVICE + '\nresource "terraform_data" "more" {}\n')
-    shop.ok("apply", "shop", "--yes", "-i", "cidr=10.1.0.0/16")
+    shop.prepare("apply", "shop", "--yes", "-i", "cidr=10.1.0.0/16")
     rows = planned(shop, "--rerun", good)
     assert methods(rows) == dict.fromkeys(rows, "composed")
     assert changes(rows["service"]) == {
@@ -458,7 +458,7 @@ def test_a_destroy_is_planned_whole(shop: Project, tmp_path: Path) -> None:
     With the inputs that each step was applied with, from one engine plan; it says what each step's
     own plan says, and what a step protects is told of that step.
     """
-    shop.ok("apply", "shop", "--yes")
+    shop.prepare("apply", "shop", "--yes")
     engine = watched(shop, tmp_path / "watched")
     together = planned(shop, "--destroy")
     calls = len(engine.calls("plan"))
@@ -476,7 +476,7 @@ def test_a_destroy_is_planned_whole(shop: Project, tmp_path: Path) -> None:
     }"""
     kept = SERVICE.replace(plain, lasting)
     shop.write("modules/service/main.tf", kept)
-    shop.ok("apply", "shop", "--yes")
+    shop.prepare("apply", "shop", "--yes")
     ended = shop.run("plan", "shop", "--destroy", "--json")
     rows = {step: row["status"] for step, row in ended.rows.items()}
     assert rows == {"network": "planned", "service": "failed", "other": "failed"}

@@ -102,7 +102,7 @@ def test_the_value_itself_still_reaches_the_module(project: Project) -> None:
     """
     What is withheld from people is not withheld from modules: the state holds it whole.
     """
-    project.ok("apply", "derived", "--yes")
+    project.prepare("apply", "derived", "--yes")
     project.ok("apply", "derived", "--yes", "--step", "e")
 
     (state,) = project.own.glob("state/**/e*.tfstate")
@@ -114,7 +114,7 @@ def test_a_destroy_of_what_was_given_a_derived_secret_finds_it_again(project: Pr
     """
     The recorded inputs name where the value came from, so that a destroy fetches it there.
     """
-    project.ok("apply", "derived", "--yes")
+    project.prepare("apply", "derived", "--yes")
 
     ended = project.run("destroy", "derived", "--yes", "-v")
 
@@ -188,7 +188,7 @@ def looked_at(project: Project) -> Project:
         "ORCHESTRATOR_INPUT_document": json.dumps({"user": "u", "key": {"deep": IN_JSON}}),
     }
     project.environ |= secrets
-    project.ok("apply", "looked", "--yes")
+    project.prepare("apply", "looked", "--yes")
     for name in (*secrets, "ORCHESTRATOR_INPUT_password"):
         del project.environ[name]
     (project.root / "asked.txt").unlink()
@@ -216,7 +216,7 @@ def test_what_cannot_be_masked_is_withheld_with_the_reason(project: Project) -> 
     """
     within = "x" * 3000
     project.write("m/main.tf", MODULE.replace('"url-${var.pw}"', f'"{within}${{var.pw}}{within}"'))
-    project.ok("apply", "derived", "--yes", "--step", "b")
+    project.prepare("apply", "derived", "--yes", "--step", "b")
     secret = project.environ.pop("ORCHESTRATOR_INPUT_password")
     target = "derived/default/b"
 
@@ -251,7 +251,7 @@ def test_a_secret_from_before_a_failed_rotation_is_masked_as_well(project: Proje
         }
         """.replace("test ! -e stop", f"test ! -e {project.root}/stop"),
     )
-    project.ok("apply", "derived", "--yes", "--step", "b")
+    project.prepare("apply", "derived", "--yes", "--step", "b")
     project.write("stop", "")
     rotated = {"ORCHESTRATOR_INPUT_password": "an0ther-one"}
     failed = project.run("apply", "derived", "--yes", "--step", "b", environ=rotated)
@@ -330,7 +330,7 @@ def test_the_secret_of_before_is_masked_while_another_takes_its_place(project: P
         }
         """,
     )
-    project.ok("apply", "derived", "--yes", "--step", "b")
+    project.prepare("apply", "derived", "--yes", "--step", "b")
     rotated = {"ORCHESTRATOR_INPUT_password": "an0ther-one"}
 
     planned = project.run("plan", "derived", "--step", "b", "--json", environ=rotated)
@@ -349,7 +349,7 @@ def test_a_plan_of_several_steps_masks_the_secret_of_before(project: Project) ->
     others still hold was made from the former one.
     """
     project.write("m/main.tf", MODULE.replace('"made"', '"made-${var.pw}"'))
-    project.ok("apply", "derived", "--yes")
+    project.prepare("apply", "derived", "--yes")
     project.environ["ORCHESTRATOR_INPUT_password"] = "an0ther-one"
 
     told = [project.run("plan", "derived", "-v"), project.run("plan", "derived", "--json")]

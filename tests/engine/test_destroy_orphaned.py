@@ -51,7 +51,7 @@ def shrunk(project: Project, cloud: Cloud) -> Cloud:
     project.environ |= SECRETS | {"ORCHESTRATOR_INPUT_password": "pass-word-1"}
     project.write("blueprints/shrunk.yaml", HEAD + EXTRA)
     cloud.require_token("t0ken-value")
-    project.ok("apply", "shrunk", "--yes")
+    project.prepare("apply", "shrunk", "--yes")
     project.write("blueprints/shrunk.yaml", HEAD.replace("default: small", "default: large"))
     return cloud
 

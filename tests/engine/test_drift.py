@@ -45,7 +45,7 @@ RULED = """
 @pytest.fixture
 def shop(project: Project, cloud: Cloud) -> Project:
     write(project)
-    project.ok("apply", "shop", "--yes", "--step", "web")
+    project.prepare("apply", "shop", "--yes", "--step", "web")
     return project
 
 
@@ -120,7 +120,7 @@ def test_all_steps_are_asked_for_by_one_plan(
           three: {module: ../modules/server, inputs: {name: three, names: [gone]}}
         """,
     )
-    project.ok("apply", "shop", "--yes")
+    project.prepare("apply", "shop", "--yes")
     cloud.change_out_of_band("two-one", size="large")
     engine = watched(project, tmp_path / "watched")
 
@@ -179,7 +179,7 @@ def test_another_notation_is_nothing_that_somebody_changed(project: Project, clo
     step = "{{module: ../modules/ruled, inputs: {{names: [{}]}}}}"
     blueprint = "version: 1\nname: shop\nsteps: {{web: " + step + "}}"
     project.write("blueprints/shop.yaml", blueprint.format("one, two"))
-    project.ok("apply", "shop", "--yes")
+    project.prepare("apply", "shop", "--yes")
     cloud.change_out_of_band("one", tags={}, size='{"b":2,"a":1}')
     cloud.change_out_of_band("two", tags={})
     repeated = project.ok("apply", "shop", "--yes").said

@@ -96,10 +96,10 @@ def test_another_source_is_initialised(early: Project) -> None:
     """
     A new value of the variable is a reason for another ``init``; the same value is none.
     """
-    early.ok("apply", "b", "--yes")
-    early.ok("apply", "b", "--yes")
+    early.prepare("apply", "b", "--yes")
+    early.prepare("apply", "b", "--yes")
     early.environ["ORCHESTRATOR_INPUT_which"] = "second-kind"
-    early.ok("apply", "b", "--yes")
+    early.prepare("apply", "b", "--yes")
     done = [call["given"]["which"] for call in calls(early) if call["argv"][0] == "init"]
     assert done in ([], ["first-kind", "second-kind"])
 
@@ -112,7 +112,7 @@ def test_a_destroy_uses_what_it_was_applied_with(early: Project) -> None:
     early.write(
         "blueprints/b.yaml", BLUEPRINT.replace(", sensitive: true", ", default: first-kind")
     )
-    early.ok("apply", "b", "--yes")
+    early.prepare("apply", "b", "--yes")
     early.write("blueprints/b.yaml", BLUEPRINT.replace(", sensitive: true", ", default: other"))
     early.ok("destroy", "b", "--yes")
     assert {call["given"]["which"] for call in calls(early)} <= {"first-kind"}
@@ -170,7 +170,7 @@ def test_what_a_module_from_elsewhere_is_given_waits_for_nothing(tofu: str, tmp_
         'variable "which" {\n}\nmodule "k" {\n  source = "acme/kind/x"\n  which = var.which\n}\n',
     )
     project.write("blueprints/b.yaml", UPSTREAM)
-    project.ok("apply", "b", "--yes")
+    project.prepare("apply", "b", "--yes")
     shutil.rmtree(project.own / "work")
     project.environ["TOFU_CALLS"] = str(tmp_path / "calls")
     project.write("modules/a/main.tf", KIND + 'resource "terraform_data" "b" {\n}\n')

@@ -145,9 +145,9 @@ def test_it_costs_one_plan_where_something_is_created(place: Place, tmp_path: Pa
     place.wants("with: [this], buckets: [one, two], servers: [web]")
     engine = watched(place.project, tmp_path / "watched")
 
-    place.project.ok("apply", "asked", "--yes")
+    place.project.prepare("apply", "asked", "--yes")
     first = [verb for verb in engine.verbs if verb in HEAVY]
-    place.project.ok("apply", "asked", "--yes")
+    place.project.prepare("apply", "asked", "--yes")
 
     assert first == ["plan", "plan", "apply"]
     assert [verb for verb in engine.verbs if verb in HEAVY][3:] == ["plan"]

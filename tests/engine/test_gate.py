@@ -67,7 +67,7 @@ def test_nothing_to_say_is_a_pass_and_changes_nothing(project: Project) -> None:
     """
     Reading changes nothing, with a lock of somebody else on the provider state as well.
     """
-    project.ok("apply", "shop", "--yes")
+    project.prepare("apply", "shop", "--yes")
     before = digests(project)
     with (project.own / "state/shop/default/first.tfstate").open("r+") as state:
         fcntl.lockf(state, fcntl.LOCK_EX)
@@ -106,7 +106,7 @@ def test_what_the_policy_forbids_and_what_cannot_be_planned_fails(project: Proje
         COMMAND_MODULE + '\n    resource "terraform_data" "kept" { triggers_replace = var.value }\n'
     )
     project.write("modules/m/main.tf", kept)
-    project.ok("apply", "shop", "--yes")
+    project.prepare("apply", "shop", "--yes")
     ended = project.run(
         "gate", "shop", "-i", "value=two", "--json", "--plan-out", "a.json", "--junit", "j.xml"
     )

@@ -27,11 +27,11 @@ def test_a_store_that_was_put_back_or_removed_is_not_believed(project: Project) 
     The records of before the last apply, and no records at all: what would double or forget objects
     ends with 22, what only reads says it, and an expectation is not met.
     """
-    project.ok("apply", "b", "--yes")
-    project.ok("destroy", "b", "--yes")
+    project.prepare("apply", "b", "--yes")
+    project.prepare("destroy", "b", "--yes")
     database = project.own / "operations.db"
     old = database.read_bytes()
-    project.ok("apply", "b", "--yes")
+    project.prepare("apply", "b", "--yes")
 
     database.write_bytes(old)
     refused = project.run("destroy", "b", "--yes", "--step", "one")
@@ -125,7 +125,7 @@ def test_a_store_that_was_imported_again_is_brought_up_to_date(project: Project,
     An export holds the records only. What a target was applied with is read from its run where that
     is on this machine, and is not needed to hold the record against the provider state.
     """
-    project.ok("apply", "b", "--yes")
+    project.prepare("apply", "b", "--yes")
     project.write("backup.jsonl", project.ok("store", "export").out)
     project.ok("apply", "b", "--yes", "--replace", "terraform_data.a")
     for file in project.own.glob("operations.db*"):
@@ -148,10 +148,10 @@ def test_the_runs_beside_a_restored_store_speak_against_it(project: Project) -> 
     Yesterday's records, and nothing remembers what was seen: the runs of this machine do. So where
     the only run was killed in its first create, and no record is left.
     """
-    project.ok("apply", "b", "--yes")
-    project.ok("destroy", "b", "--yes")
+    project.prepare("apply", "b", "--yes")
+    project.prepare("destroy", "b", "--yes")
     old = (project.own / "operations.db").read_bytes()
-    project.ok("apply", "b", "--yes")
+    project.prepare("apply", "b", "--yes")
     (project.own / "operations.db").write_bytes(old)
     shutil.rmtree(project.own / "seen")
 
@@ -167,8 +167,8 @@ def test_what_is_recorded_as_gone_is_held_against_its_state(project: Project) ->
     A machine that remembers nothing, and records of before the last apply: destroy and reconcile
     look at the state of what is called gone, and refuse as apply does; nothing is touched.
     """
-    project.ok("apply", "b", "--yes")
-    project.ok("destroy", "b", "--yes")
+    project.prepare("apply", "b", "--yes")
+    project.prepare("destroy", "b", "--yes")
     old = (project.own / "operations.db").read_bytes()
     again = project.ok("destroy", "b", "--yes")
     looked_at = project.run("status", "b", "--expect", "destroyed", "--verify")

@@ -102,7 +102,7 @@ def test_what_was_imported_is_not_destroyed_unasked(project: Project, cloud: Clo
     """
     Nothing proves that this target made it: a destroy needs a reason for it, and so does its plan.
     """
-    project.ok("apply", "taken", "--yes")
+    project.prepare("apply", "taken", "--yes")
 
     accepted = ("--accept-adopted", "it is ours by contract")
     plans = [project.run("plan", "taken", "--destroy", *more) for more in ((), accepted)]
@@ -144,7 +144,7 @@ def test_what_another_target_has_is_named_before_it_is_imported(
     The blueprint is copied, the import block with it: plan, apply and the verb `import` say whose
     the object is, before anything is approved.
     """
-    project.ok("apply", "taken", "--yes")
+    project.prepare("apply", "taken", "--yes")
     text = (project.root / "blueprints/taken.yaml").read_text()
     project.write("blueprints/copy.yaml", text.replace("name: taken", "name: copy"))
     object_id = next(item.id for item in cloud.servers() if item.name == "legacy")

@@ -30,7 +30,7 @@ def project(project: Project) -> Project:
     A project whose step ``breaks`` is applied.
     """
     steps = ("--step", "breaks", "--step", "before")
-    project.ok("apply", project.fixture("lock-held"), "--yes", *steps)
+    project.prepare("apply", project.fixture("lock-held"), "--yes", *steps)
     return project
 
 

@@ -60,7 +60,7 @@ def test_an_output_that_is_null_is_a_value(project: Project) -> None:
     No provider state holds it; what the applied module declares is null, in this run and in the
     next ones.
     """
-    project.ok("apply", "flow", "--yes")
+    project.prepare("apply", "flow", "--yes")
     assert project.record("down")["outputs"] == {"seen": "null"}
     project.ok("apply", "flow", "--yes", "--step", "down")
     planned = project.ok("plan", "flow", "--json").document
@@ -72,7 +72,7 @@ def test_a_new_output_of_an_upstream_is_planned_or_deferred(project: Project) ->
     A change that adds an output and uses it is planned with it; on its own as far as it can be:
     exit 2, not an error.
     """
-    project.ok("apply", "flow", "--yes")
+    project.prepare("apply", "flow", "--yes")
     project.write("modules/up/new.tf", 'output "new" {\n  value = "n"\n}\n')
     project.write(
         "blueprints/flow.yaml", BLUEPRINT.replace("steps.up.outputs.maybe", "steps.up.outputs.new")

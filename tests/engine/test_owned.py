@@ -57,7 +57,7 @@ def nested(project: Project, tmp_path: Path) -> Iterator[Cloud]:
     shutil.move(project.root / "fixtures/fakecloud/modules", project.root / "modules")
     project.write("blueprints/nested.yaml", BLUEPRINT)
     with attached(project, cloud, tmp_path):
-        project.ok("apply", "nested", "--yes")
+        project.prepare("apply", "nested", "--yes")
         yield cloud
 
 
@@ -108,7 +108,7 @@ def test_what_went_with_its_parent_can_be_made_again(project: Project, nested: C
     """
     project.ok("destroy", "nested", "--yes")
 
-    project.ok("apply", "nested", "--yes")
+    project.prepare("apply", "nested", "--yes")
 
     assert sorted(o.name for o in nested.objects()) == ["data", "web"]
     assert {row["status"] for row in project.steps("nested").values()} == {"ok"}

@@ -44,7 +44,7 @@ BLUEPRINT = """
 def project(project: Project) -> Project:
     project.write("modules/m/main.tf", MODULE)
     project.write("blueprints/shop.yaml", BLUEPRINT)
-    project.ok("apply", "shop", "--yes")
+    project.prepare("apply", "shop", "--yes")
     return project
 
 
@@ -85,7 +85,7 @@ def test_an_apply_is_refused_before_anything_is_changed(project: Project) -> Non
     text = BLUEPRINT.replace("no_destroy: [terraform_data.kept]", "protected_steps: [last]")
     last = '      last: {module: ../modules/m, inputs: {value: "${steps.data.outputs.id}"}}\n'
     project.write("blueprints/shop.yaml", text + last)
-    project.ok("apply", "shop", "--yes")
+    project.prepare("apply", "shop", "--yes")
     before = project.entries("data")
     project.write(
         "modules/m/main.tf", MODULE.replace("input =", "triggers_replace = var.value\n input =")

@@ -59,7 +59,7 @@ def test_everything_protected_is_named_before_anything_is_destroyed(project: Pro
     the step that is destroyed first is still there. The plan of the destroy says the same of each
     step. Without those steps the destroy goes on.
     """
-    project.ok("apply", "guarded", "--yes")
+    project.prepare("apply", "guarded", "--yes")
     before = {step: project.entries(step) for step in ("kept", "nested", "free")}
 
     ended = project.run("destroy", "guarded", "--yes")
@@ -92,7 +92,7 @@ def test_what_goes_with_its_parent_is_protected_as_well(project: Project) -> Non
           kept: {module: ../modules/kept, owned_by: free, needs: [free]}
         """,
     )
-    project.ok("apply", "guarded", "--yes")
+    project.prepare("apply", "guarded", "--yes")
 
     planned = project.run("plan", "guarded", "--destroy", "--step", "free", "--json")
     ended = project.run("destroy", "guarded", "--step", "free", "--yes")
@@ -107,7 +107,7 @@ def test_what_the_recorded_module_protects_counts(project: Project) -> None:
     The destroy works from the recorded snapshot: protection that was only taken out of the file
     still holds, until that is applied.
     """
-    project.ok("apply", "guarded", "--step", "kept", "--yes")
+    project.prepare("apply", "guarded", "--step", "kept", "--yes")
     project.write("modules/kept/main.tf", KEPT.replace("true", "false"))
 
     refused = project.run("destroy", "guarded", "--step", "kept", "--yes")
@@ -132,7 +132,7 @@ def test_a_rollback_does_not_get_round_what_was_protected_since(project: Project
         settings = f'input = "{value}"\n triggers_replace = "{key}"\n for_each'
         module = KEPT.replace("for_each", settings).replace("true", protects)
         project.write("modules/kept/main.tf", module)
-        project.ok("apply", "guarded", "--step", "kept", "--yes")
+        project.prepare("apply", "guarded", "--step", "kept", "--yes")
         runs[name] = project.record("kept")["run_id"]
     objects = project.record("kept")["resources"]["inventory"]
 
@@ -157,7 +157,7 @@ def test_protection_that_was_added_since_the_apply_counts_at_once(project: Proje
     Nothing has applied it: the objects are protected all the same, by the module as it is now.
     """
     project.write("modules/kept/main.tf", KEPT.replace("true", "false"))
-    project.ok("apply", "guarded", "--step", "kept", "--yes")
+    project.prepare("apply", "guarded", "--step", "kept", "--yes")
     before = project.entries("kept")
     project.write("modules/kept/main.tf", KEPT)
 

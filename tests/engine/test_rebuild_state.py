@@ -56,7 +56,7 @@ def project(project: Project, cloud: Cloud) -> Project:
     """
     project.write("modules/servers/main.tf", MODULE)
     project.write("blueprints/shop.yaml", BLUEPRINT)
-    project.ok("apply", "shop", "--yes")
+    project.prepare("apply", "shop", "--yes")
     return project
 
 
@@ -260,7 +260,7 @@ def test_what_cannot_be_imported_is_listed_and_stays_in_doubt(
     """
     project.write("modules/servers/main.tf", DISKS)
     project.write("blueprints/shop.yaml", BLUEPRINT.partition("      after:")[0])
-    project.ok("apply", "shop", "--yes")
+    project.prepare("apply", "shop", "--yes")
     known = ids(project.record(STEP))
     lose_state(project, "missing")
 

@@ -336,7 +336,7 @@ def test_a_rollback_is_offered_to_the_last_verified_run_and_works(project: Proje
             verify: [{command: {argv: [test, "${outputs.value}", "=", good]}}]
         """
     project.write("blueprints/web.yaml", text % "good")
-    project.ok("apply", "web", "--yes")
+    project.prepare("apply", "web", "--yes")
     good = project.last_run()["run_id"]
     project.write("blueprints/web.yaml", text % "bad")
     assert project.run("apply", "web", "--yes").code == 12
@@ -420,7 +420,7 @@ def test_no_verb_refuses_what_was_offered(tmp_path: Path, engine: str) -> None:
             compensate: {command: ["true"]}
         """
     project.write("blueprints/web.yaml", text % "true")
-    project.ok("apply", "web", "--yes")
+    project.prepare("apply", "web", "--yes")
     project.write("blueprints/web.yaml", text % "false")
     assert project.run("apply", "web", "--yes").code == 10
     row = step(project)

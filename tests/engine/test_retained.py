@@ -35,7 +35,7 @@ BLUEPRINT = """
 def project(project: Project) -> Project:
     project.copy("fixtures/shared")
     project.write("blueprints/shared.yaml", BLUEPRINT)
-    project.ok("apply", "shared", "--yes")
+    project.prepare("apply", "shared", "--yes")
     return project
 
 

@@ -188,7 +188,7 @@ def test_reading_commands_show_no_secret(project: Project) -> None:
     a plan quotes, is masked as well.
     """
     for _ in range(2):
-        project.ok("apply", "secrets", "--yes")
+        project.prepare("apply", "secrets", "--yes")
 
     read = [
         project.run("--log-level", "debug", *arguments)
@@ -278,7 +278,7 @@ def test_snapshots_leave_out_what_holds_secrets(project: Project) -> None:
     """
     What is stored of a module is its configuration: no variable files, no environment files.
     """
-    project.ok("apply", "secrets", "--yes")
+    project.prepare("apply", "secrets", "--yes")
 
     members = [name for blob in project.blobs("snapshots/") for name in _names(blob)]
 
@@ -290,7 +290,7 @@ def test_a_confirmed_destroy_leaves_no_secret_in_any_file(project: Project) -> N
     """
     Also not in the copy that the engine keeps of a local provider state; one that failed keeps it.
     """
-    project.ok("apply", "secrets", "--yes")
+    project.prepare("apply", "secrets", "--yes")
     project.write("talker/hold.tf", """
         resource "terraform_data" "stays" {
           depends_on = [terraform_data.talks]
@@ -300,7 +300,7 @@ def test_a_confirmed_destroy_leaves_no_secret_in_any_file(project: Project) -> N
           }
         }
         """)  # fmt: skip
-    project.ok("apply", "secrets", "--yes")
+    project.prepare("apply", "secrets", "--yes")
     failed = project.run("destroy", "secrets", "--yes")
     kept = {name for name, _ in found(provider_state(project))}
     (directory,) = project.own.glob("work/secrets/default/talker*/")

@@ -357,10 +357,10 @@ def test_what_stands_in_the_state_of_a_destroyed_target_is_told_until_it_is_adop
     project.write("modules/object/main.tf", 'resource "terraform_data" "object" {}\n')
     steps = "{thing: {module: ../modules/object}}"
     project.write("blueprints/back.yaml", f"version: 1\nname: back\nsteps: {steps}\n")
-    project.ok("apply", "back", "--yes")
+    project.prepare("apply", "back", "--yes")
     state = project.own / "state/back/default/thing.tfstate"
     held = json.loads(state.read_text())
-    project.ok("destroy", "back", "--yes")
+    project.prepare("destroy", "back", "--yes")
     state.write_text(json.dumps(held | {"serial": json.loads(state.read_text())["serial"] + 1}))
 
     refused = project.run(act, "back", "--yes")

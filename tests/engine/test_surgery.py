@@ -479,7 +479,7 @@ def applied(project: Project, cloud: Cloud) -> Project:
     project.write(
         "blueprints/shop.yaml", TEXT.replace("[spare]", "[spare], password: Zq-hidden-77")
     )
-    project.ok("apply", "shop", "--yes")
+    project.prepare("apply", "shop", "--yes")
     return project
 
 

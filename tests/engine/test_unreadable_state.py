@@ -132,7 +132,7 @@ def test_what_a_destroy_reported_is_neither_alive_nor_told_twice_where_its_state
         once = project.root / "broken"
         text = BLUEPRINT.format(address=address, faults=faults, once=once)
         project.write("blueprints/web.yaml", text)
-        project.ok("apply", "web", "--yes")
+        project.prepare("apply", "web", "--yes")
 
         failed = project.run("destroy", "web", "--yes", "--json")
         summary = failed.events[-1]

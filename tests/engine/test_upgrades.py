@@ -50,7 +50,7 @@ def versions(project: Project, tmp_path: Path) -> Project:
     project.write("modules/uses/main.tf", USES.format(version=f">= {OLD}"))
     text = "version: 1\nname: uses\nsteps: {uses: {module: ../modules/uses}}\n"
     project.write("blueprints/uses.yaml", text)
-    project.ok("apply", "uses", "--yes")
+    project.prepare("apply", "uses", "--yes")
     for folder in mirror.glob(f"*/test/fakecloud/{OLD}"):
         newer = folder.with_name(NEW)
         shutil.copytree(folder, newer)

@@ -38,7 +38,7 @@ def project(project: Project) -> Project:
     """
     project.write("modules/objects/main.tf", MODULE)
     project.write("blueprints/pair.yaml", BLUEPRINT)
-    project.ok("apply", "pair", "--yes")
+    project.prepare("apply", "pair", "--yes")
     return project
 
 
@@ -314,7 +314,7 @@ def test_what_was_forgotten_is_told_by_the_destroy_of_the_rest(project: Project)
     known = ids(project.record("objects"))
     forget = "removed {{\n from = {}\n lifecycle {{ destroy = false }}\n}}\n"
     project.write("modules/objects/main.tf", "".join(map(forget.format, known)))
-    project.ok("apply", "pair", "--yes")
+    project.prepare("apply", "pair", "--yes")
 
     ended = project.ok("destroy", "pair", "--yes", "--json")
 

@@ -61,7 +61,7 @@ def test_where_the_blueprint_asks_for_another_engine_the_last_one_is_offered(
     """
     The command once more, with the engine that wrote the provider state, is accepted as printed.
     """
-    managed.ok("apply", "b", "--yes")
+    managed.prepare("apply", "b", "--yes")
     del managed.environ["ORCHESTRATOR_ENGINE"]
     managed.environ["PATH"] = f"{managed.root.parent}/bin:{managed.environ['PATH']}"
     managed.write("blueprints/b.yaml", BLUEPRINT + "engine: {kind: tofu}\n")
@@ -80,7 +80,7 @@ def test_constraints_are_held_against_that_engine(managed: Project) -> None:
     """
     managed.write("modules/m/versions.tf", 'terraform {\n  required_version = "~> 1.11"\n}\n')
     managed.environ["TOFU_VERSION"] = "1.9.0"
-    managed.ok("apply", "b", "--yes")
+    managed.prepare("apply", "b", "--yes")
 
 
 def test_an_older_engine_is_not_taken_without_a_word(tmp_path: Path) -> None:

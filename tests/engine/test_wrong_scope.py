@@ -57,7 +57,7 @@ class Scene:
         provide(self.project, self.cloud, root)
         self.project.write("modules/servers/main.tf", MODULE)
         self.project.write("blueprints/regions.yaml", BLUEPRINT)
-        self.project.ok("apply", "regions", "--yes")
+        self.project.prepare("apply", "regions", "--yes")
 
     def content(self) -> tuple[object, ...]:
         """
@@ -191,7 +191,7 @@ def test_a_lone_deposed_object_is_not_forgotten(tmp_path: Path, engine: str) -> 
     lifecycle = 'name = "home"\n lifecycle {\n  create_before_destroy = true\n }'
     text = module.read_text().replace('name = "home"', lifecycle)
     module.write_text(text)
-    project.ok("apply", "regions", "--yes")
+    project.prepare("apply", "regions", "--yes")
     scene.cloud.arm("delete", "home", "delete_fails")
     module.write_text(text.replace('"home"', '"next"'))
     assert project.run("apply", "regions", "--yes").code == 10
