@@ -229,7 +229,7 @@ def _seconds(node: Node | None, problems: Problems, *, what: str) -> float | Non
 
 class ProjectContext(Struct, frozen=True):
     """
-    Where the tool was called: the directory, the project's settings, the environment variables.
+    The context of a call: the directory, the project's settings, the environment variables.
     Relative paths on the command line are relative to ``directory``.
     """
 

@@ -1,5 +1,5 @@
 """
-What a run takes from the system: time, ids, the actor, the revision of the source.
+The system around a run: time, ids, the actor, the revision of the source.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ _FILE_URL = re.compile(r"(?:sqlite:(?://)?)?(?P<path>(?![a-z][a-z0-9+.-]+:).+)",
 
 class Trust(Struct, frozen=True):
     """
-    What the files of a project may do. ``stores`` and ``module_roots`` are None if not restricted;
-    ``file`` names the file for messages.
+    The permissions of a project's files. ``stores`` and ``module_roots`` are None if not
+    restricted; ``file`` names the file for messages.
     """
 
     file: str = ""

@@ -1,5 +1,5 @@
 """
-What a destroy does besides engine calls: before_destroy hooks, objects of hook modules, and owned
+The work of a destroy besides engine calls: before_destroy hooks, objects of hook modules, and owned
 steps.
 
 Owned steps go with their parent: once that is confirmed gone, the provider state of the owned step

@@ -16,7 +16,7 @@ from orchestrator.ports.system import StopToken
 
 class OnFailure(StrEnum):
     """
-    What to do after a step failed: start nothing more, or continue where nothing upstream failed.
+    The policy after a step failed: start nothing more, or continue where nothing upstream failed.
     """
 
     STOP = "stop"
@@ -25,7 +25,7 @@ class OnFailure(StrEnum):
 
 class Outcome(Struct, frozen=True):
     """
-    How a step ended, for the scheduler. ``ready``: its dependents may start. ``halt``: start
+    The end of a step, for the scheduler. ``ready``: its dependents may start. ``halt``: start
     nothing more, whatever the policy.
     """
 

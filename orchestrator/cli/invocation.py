@@ -1,5 +1,5 @@
 """
-How the tool was called: directory, streams, what the terminal can show.
+The call of the tool: directory, streams, what the terminal can show.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """
-What a destroy does with each step, and in which order: what is retained, what the engine destroys,
-and what goes with the parent that owns it.
+The treatment and order of steps in a destroy: what is retained, what the engine destroys, and what
+goes with the parent that owns it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Which leaves of a value are secret, and the search for secrets whose digest is known.
+The secret leaves of values, and the search for secrets whose digest is known.
 
 Law: secrets travel with values. A value that a module derives from a secret is secret, too,
 whatever the module declares.

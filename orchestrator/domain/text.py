@@ -39,7 +39,7 @@ Word = Annotated[str, MachineWord()]
 
 def is_text(text: str) -> bool:
     """
-    Whether the text can be written as UTF-8.
+    Return whether the text can be written as UTF-8.
 
     >>> is_text("caf\u00e9"), is_text("caf\udce9")
     (True, False)
@@ -53,7 +53,7 @@ def is_text(text: str) -> bool:
 
 def shown_text(text: str) -> str:
     """
-    The text with a replacement character for each byte that is not UTF-8.
+    Return the text with a replacement character for each byte that is not UTF-8.
 
     >>> shown_text("caf\udce9") == "caf\ufffd"
     True
@@ -80,8 +80,8 @@ _COMMAND = re.compile(r"(?m)((?:^|(?<=\r))[^\S\n]*:)(?=:\S)|(#)(?=#[A-Za-z]*\[)"
 
 def escaped(text: str) -> str:
     """
-    The text with the JSON escape in place of each unsafe character, and of one in what a CI runner
-    would take for a command; JSON text stays the same value.
+    Return the text with unsafe characters as JSON escapes, also in what a CI runner would take for
+    a command; JSON text keeps its value.
 
     >>> escaped('{"a": "x\u202ey ##[error]z"}'), escaped("red: \\x1b[31m")
     ('{"a": "x\\\\u202ey \\\\u0023#[error]z"}', 'red: \\\\u001b[31m')
@@ -95,7 +95,7 @@ def escaped(text: str) -> str:
 
 def without_controls(text: str) -> str:
     """
-    The text without escape sequences and unsafe characters.
+    Return the text without escape sequences and unsafe characters.
 
     >>> without_controls("a\\x1b[31mb\\x07")
     'ab'
@@ -105,7 +105,7 @@ def without_controls(text: str) -> str:
 
 def without_workflow_commands(text: str) -> str:
     """
-    The text with a space in each of what a CI runner would take for a command.
+    Return the text with a space in everything that a CI runner would take for a command.
 
     >>> without_workflow_commands("::error file=x::no\\n  ::stop-commands::y ##[error]z ##vso[a]b")
     ': :error file=x::no\\n  : :stop-commands::y # #[error]z # #vso[a]b'

@@ -62,9 +62,9 @@ _CRASH_LINES = 5
 
 def parse_crash(text: str, *, certain: bool = False) -> Diagnostic | None:
     """
-    The cause of an engine's own crash on its stderr, without banner and stack; None where there is
-    none. The engine prints no diagnostic for it. Where it is ``certain`` that it crashed, what it
-    said is the cause, whatever it looks like.
+    Return the cause of an engine crash on its stderr, without banner and stack; None if there is
+    none. The engine prints no diagnostic for it. If it is ``certain`` that it crashed, any text is
+    the cause.
 
     >>> parse_crash("panic: boom\\n\\ngoroutine 1 [running]:\\n").summary
     'the engine crashed: panic: boom'
@@ -110,7 +110,7 @@ def named(diagnostic: Diagnostic) -> Diagnostic:
 
 def parse_text(text: str) -> tuple[Diagnostic, ...]:
     """
-    The diagnostics in plain engine output, with or without their frames, in order.
+    Return the diagnostics in plain engine output, with or without their frames, in order.
 
     >>> parse_text("Error: No such thing\\n\\n  on main.tf line 3, in output:\\n\\nReally.\\n")
     (Diagnostic(severity='error', summary='No such thing', detail='Really.', ..., at='main.tf:3'),)

@@ -123,7 +123,7 @@ def emptied_state(state: PulledState) -> str:
 
 def instance_key(key: int | str | None) -> str:
     """
-    The key of an instance as the engine prints it in addresses.
+    Return the key of an instance as the engine prints it in addresses.
 
     >>> instance_key(0), instance_key('a"b'), instance_key("${x}"), instance_key(None)
     ('[0]', '["a\\\\"b"]', '["$${x}"]', '')

@@ -23,7 +23,8 @@ from orchestrator.project import FILE
 
 class ChangedParts(Struct, frozen=True):
     """
-    What changed in a blueprint file: steps and inputs by name, or parts that all steps depend on.
+    The changed parts of a blueprint file: steps and inputs by name, or parts that all steps depend
+    on.
     """
 
     steps: frozenset[str] = frozenset()
@@ -33,8 +34,8 @@ class ChangedParts(Struct, frozen=True):
 
 class Change(Struct, frozen=True):
     """
-    What changed: absolute paths of files (a directory if git reports it as one), parts of the
-    blueprint file, and the files that affect every step, as users name them.
+    A change: absolute paths of files (a directory if git reports it as one), parts of the blueprint
+    file, and the files that affect every step, as users name them.
     """
 
     files: tuple[str, ...]

@@ -153,7 +153,7 @@ _RULES = ReferenceRules("the value of an input", step_names=False)
 
 class InputPolicy(StrEnum):
     """
-    Which inputs a command requires.
+    The inputs that a command requires.
     """
 
     REQUIRED = "values"  # all of them: one without a value is a problem

@@ -50,7 +50,7 @@ def locate(node: Node, problems: Problems) -> LocatedTemplate:
 
 class ReferenceRules(Struct, frozen=True):
     """
-    What templates at one kind of place, named ``what``, may refer to.
+    The allowed references of templates at one kind of place, named ``what``.
 
     ``inputs`` are the names for ``${inputs.x}``, ``steps`` the steps with their modules (None:
     unknown module), ``outputs`` the module's own; None forbids the kind. ``each_key`` and

@@ -1,5 +1,5 @@
 """
-Files of a project: where blueprints are, how they are named, which paths stay inside.
+The files of a project: where blueprints are, how they are named, which paths stay inside.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ from orchestrator.project import BlueprintSelection, ProjectContext
 
 class CurrentSources(Struct, frozen=True):
     """
-    What a stored deployment takes from the present: the process environment, the blueprint as far
+    The present values that a stored deployment needs: the process environment, the blueprint as far
     as it can be read, and the steps whose inputs hold secrets that only the blueprint has.
     """
 

@@ -242,7 +242,7 @@ class CallResult(Struct, frozen=True):
 
 class RecoveredCall(Struct, frozen=True):
     """
-    What an engine call of an earlier process left on disk.
+    The files of an engine call that an earlier process made.
 
     ``started`` is False only if it is certain that the engine never started and never will.
     """

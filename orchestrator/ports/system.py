@@ -1,6 +1,5 @@
 """
-What the use cases need of the machine and its user: time, ids, processes, signals, events,
-approvals and checks.
+The ports to the machine and its user: time, ids, processes, signals, events, approvals and checks.
 """
 
 from __future__ import annotations
@@ -101,7 +100,7 @@ class Approver(Protocol):
 
 class StopToken(Protocol):
     """
-    Whether a stop was requested. ``killing`` is true only after the third Ctrl-C.
+    Tells whether a stop was requested. ``killing`` is true only after the third Ctrl-C.
     """
 
     @property

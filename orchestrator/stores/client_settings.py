@@ -1,5 +1,5 @@
 """
-What the clients of all clouds share: connections to servers and requests for tokens.
+The common settings of the clients of all clouds: connections to servers and requests for tokens.
 """
 
 from __future__ import annotations

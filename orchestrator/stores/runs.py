@@ -39,8 +39,8 @@ _WAITING = "apply.waiting"  # there while that call only plans
 
 class RunTrace(Struct, frozen=True):
     """
-    What a run record says about the operation store: the newest entry that the run wrote of a
-    target, or, if it was killed in a mutating call, only that it wrote one.
+    The trace of a run in an operation store: the newest entry that it wrote of a target, or, if it
+    was killed in a mutating call, only that it wrote one.
     """
 
     run_id: str

@@ -1,5 +1,5 @@
 """
-What the SQL stores share: the same named statements, in a dialect each.
+The common part of the SQL stores: the same named statements, in a dialect each.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ _COMMAND = re.compile(r"(^|`|: )orchestrator (?=[a-z])")
 
 def clean(text: str) -> str:
     """
-    The text without escape sequences, control characters and what a CI runner takes for a command;
+    Return the text without escape sequences, control characters and commands for CI runners;
     newlines stay, tabs become spaces.
 
     >>> clean("a\\x1b[31mb\\x07")

@@ -27,7 +27,7 @@ from orchestrator.ports.system import Sink
 
 class Review(Struct, frozen=True):
     """
-    Whether the run goes on, and the composed plan of its steps.
+    The result of a review: whether the run goes on, and the composed plan of its steps.
     """
 
     goes_on: bool = True

@@ -1,5 +1,5 @@
 """
-What commands that only read work with. It changes nothing.
+The context of commands that only read. It changes nothing.
 """
 
 from __future__ import annotations

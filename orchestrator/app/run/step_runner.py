@@ -67,7 +67,7 @@ def nothing_more(_: Sequence[str]) -> Mapping[str, OrchestratorError]:
 
 class StepPolicy(Struct, frozen=True):
     """
-    How a command treats its steps.
+    The rules by which a command treats its steps.
 
     ``work`` works on one of them. ``skip`` returns why one is skipped. ``source`` returns what
     working directories are laid out from, None if only records change; interrupted steps are

@@ -56,8 +56,8 @@ def check_objects_visible(
     context: QueryContext, proposal: CheckedPlan, options: PlanOptions
 ) -> CheckedPlan:
     """
-    For a plan without a refresh, query the provider whether it sees the objects, and return the
-    plan: a wrong scope would not have been noticed.
+    Query the provider whether it sees the objects of a plan that was made without a refresh, and
+    return the plan: a wrong scope would not have been noticed.
 
     Raises Refused as `check_vanished` does. Objects that cannot be queried do not stop it; but then
     a destroy that needs the provider's confirmation will not get it.

@@ -134,8 +134,8 @@ def check_own_state(
 
 class StateBindings(Struct, frozen=True):
     """
-    Which provider states belong to which other target, by their records: by lineage, and by
-    backend, location and workspace.
+    The provider states of other targets, by their records: by lineage, and by backend, location and
+    workspace.
     """
 
     lineages: Mapping[str, str] = field(default_factory=dict)

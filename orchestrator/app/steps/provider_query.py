@@ -187,7 +187,7 @@ def read_state_file(
 
 class QueryContext(Struct, frozen=True):
     """
-    What a query needs: the step and its recorded inputs, None for the reason ``why`` if
+    The context of a query: the step and its recorded inputs, None for the reason ``why`` if
     unavailable. ``evidence`` is the directory of an attempt, for the logs.
     """
 

@@ -80,7 +80,7 @@ def check_not_live(
 
 class RecalledInputs(Struct, frozen=True):
     """
-    What is known of the inputs of an interrupted run: their values, None for the reason ``why`` if
+    The known inputs of an interrupted run: their values, None for the reason ``why`` if
     unavailable, and whether their secrets are those of the run.
     """
 

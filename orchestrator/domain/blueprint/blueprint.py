@@ -85,7 +85,7 @@ def store_url_problem(url: str, environ: Mapping[str, str]) -> str | None:
 
 class StoreLocation(Struct, frozen=True):
     """
-    Where the operation store of a blueprint is.
+    The location of a blueprint's operation store.
 
     ``url`` is ``operations.url`` if that is set, else the place beside the provider states of
     ``backend``. If it is None, records are kept on this machine: right for the backend ``local``,
@@ -239,7 +239,7 @@ class Constraint(StoredValue, frozen=True):
 
 class ProviderDependencies(StoredValue, frozen=True):
     """
-    What a provider configuration depends on: the variables it may use, and whether it refers to
+    The dependencies of a provider configuration: the variables it may use, and whether it refers to
     managed resources of the module.
     """
 
@@ -313,7 +313,7 @@ _FIRST_PAUSE = 2.0  # seconds before the second try
 
 class RetryRule(StoredValue, frozen=True):
     """
-    Which errors of an apply or destroy are retried.
+    The rule by which errors of an apply or destroy are retried.
 
     ``on`` are regular expressions that are searched in summary and detail of each error;
     ``attempts`` counts all tries. The pause before the second try is ``interval`` seconds (2 if

@@ -37,7 +37,7 @@ _COMMON = frozenset({"within", "interval", "timeout"})
 
 class Pacing(Struct, frozen=True):
     """
-    How long and how often a check is tried, in seconds; with ``interval`` 0 the pauses grow.
+    The pacing of a check's tries, in seconds; with ``interval`` 0 the pauses grow.
     """
 
     within: float

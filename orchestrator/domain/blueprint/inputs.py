@@ -31,7 +31,7 @@ from orchestrator.errors import Invalid, Problem
 
 def to_yaml(values: Mapping[str, Json], *, header: str) -> str:
     """
-    A map as a YAML document under a comment; text that could read as something else is quoted.
+    Return a map as a YAML document below a comment; ambiguous text is quoted.
 
     >>> to_yaml({"cidr": "10.0.0.0/8", "port": 80, "code": "1e3"}, header="Inputs.")
     '# Inputs.\\ncidr: 10.0.0.0/8\\nport: 80\\ncode: "1e3"\\n'
@@ -253,8 +253,8 @@ def own_lookup(
 
 class HookScope(Struct, frozen=True):
     """
-    What the hooks of a step may refer to: the inputs and outputs of its module, the outputs of its
-    upstreams, and the run that runs the hook.
+    The scope of a step's hooks: the inputs and outputs of its module, the outputs of its upstreams,
+    and the run that runs the hook.
     """
 
     deployment: Deployment

@@ -175,8 +175,8 @@ GateVerdict = Literal["pass", "warn", "fail"]
 
 class GateReason(JsonModel):
     """
-    Why a gate warns or fails, and what can be done. ``step`` is None for the whole blueprint;
-    ``file`` is its place, relative to the project, if known.
+    A reason of a gate's warning or failure, and what can be done. ``step`` is None for the whole
+    blueprint; ``file`` is its place, relative to the project, if known.
     """
 
     code: Word

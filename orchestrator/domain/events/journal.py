@@ -85,8 +85,8 @@ def lasting_warnings(
 
 class Journal(Struct, frozen=True):
     """
-    What the messages of one call prove. Keys of ``began``, ``completed`` and ``errored`` are
-    (address, create | update | delete); an address with a deposed object has two that may be
+    The facts that the messages of one call prove. Keys of ``began``, ``completed`` and ``errored``
+    are (address, create | update | delete); an address with a deposed object has two that may be
     deleted. ``unfinished`` began more often than it completed or failed.
 
     ``moved`` are the addresses that the plan moves in provider state: planned as a no-op, they are

@@ -40,7 +40,7 @@ class ApprovedObject(JsonModel):
 
 class ApprovedStep(JsonModel):
     """
-    What was shown of a step. ``lock_file`` and ``module`` are digests of what was planned;
+    The reviewed plan of a step. ``lock_file`` and ``module`` are digests of what was planned;
     ``given`` are those of its inputs from the blueprint, by name.
     """
 
@@ -55,8 +55,8 @@ class ApprovedStep(JsonModel):
 
 class Approval(JsonDocument):
     """
-    What was reviewed. An apply or destroy with it changes nothing else. ``signature`` covers all
-    other fields, with the project's key.
+    The reviewed plan of a run: an apply or destroy with it changes nothing else. ``signature``
+    covers all other fields, with the project's key.
     """
 
     schema_: Literal["orchestrator.approval/1"] = Field("orchestrator.approval/1", alias="schema")

@@ -44,7 +44,7 @@ class AttributeChange(JsonModel):
 
 class ResourceChange(JsonModel):
     """
-    What a plan does to an object, and why.
+    A planned action on an object, and its reason.
 
     ``reason`` is the engine's word; ``replace_paths`` are the attributes that force a replacement;
     with ``create_first`` the new object is created before the old one is deleted. ``importing`` is
@@ -181,7 +181,7 @@ OUTPUT = "output."
 @dataclass(frozen=True, slots=True)
 class PlannedObject:
     """
-    What a plan does to an object, or to an output (``output.NAME``), and its planned values,
+    A planned action on an object, or on an output (``output.NAME``), and its planned values,
     secrets included; ``unknown`` is true for values known only after apply.
     """
 

@@ -1,5 +1,5 @@
 """
-How each object in doubt can be queried: by its import id, by a search, or why not at all.
+The queries for objects in doubt: by import id or by a search, or why neither is possible.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Search(Struct, frozen=True):
 
 class ProviderQuery(Struct, frozen=True):
     """
-    What to query. ``imports`` are import ids by address; a search is identified by its index in
+    A query: ``imports`` are import ids by address; a search is identified by its index in
     ``searches``.
 
     ``saved`` are objects of a saved provider state by their address in ``state``
@@ -348,9 +348,8 @@ def _line(diagnostic: Diagnostic) -> str:
 
 class RefreshResult(Struct, frozen=True):
     """
-    What a refresh did to the objects of a state. ``missing`` are those that it did not find;
-    ``unexplained`` are those of them whose provider configuration found nothing else to vouch for
-    it: the scope may be wrong.
+    The result of a refresh. ``missing`` are objects that it did not find; ``unexplained`` are those
+    of them whose provider configuration found nothing else to vouch for it: the scope may be wrong.
     """
 
     missing: tuple[StateObject, ...] = ()

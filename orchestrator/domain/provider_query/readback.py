@@ -125,7 +125,7 @@ def known_objects(
 
 class _Conclusion(Struct, frozen=True):
     """
-    What the answer to one query means for an object.
+    The meaning of one query's answer for an object.
     """
 
     verdict: Verdict

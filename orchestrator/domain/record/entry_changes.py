@@ -1,5 +1,5 @@
 """
-What a new entry adds to the entry before it: who writes it, and which fields change.
+The additions of a new entry to the entry before it: who writes it, and which fields change.
 """
 
 # Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
@@ -40,7 +40,7 @@ from orchestrator.domain.text import Json
 
 class EntryStamp(Struct, frozen=True):
     """
-    Who writes an entry, and when.
+    The writer and the time of an entry.
     """
 
     at: datetime

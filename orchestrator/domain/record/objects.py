@@ -98,7 +98,7 @@ class ObjectRef(RecordModel):
 
 class ManualSearch(RecordModel):
     """
-    Where a person may look for an object that the provider cannot be queried for. ``inputs`` and
+    A hint where to look for an object that the provider cannot be queried for. ``inputs`` and
     ``provider`` (its configuration in the blueprint) are masked. ``declare`` are lines for the step
     in the blueprint ``file`` that would make a query possible.
     """
@@ -259,8 +259,8 @@ class ReleasedObject(RecordModel):
 
 class Resources(RecordModel):
     """
-    What the last mutation planned, what its journal proves, what the provider state holds, and the
-    objects ``released`` at any time.
+    The objects of a target: those that the last mutation planned, with what its journal proves,
+    those in provider state, and those ``released`` at any time.
     """
 
     planned: tuple[PlannedAction, ...] = ()
@@ -303,8 +303,8 @@ class CheckedObject(RecordModel):
 
 class Absence(RecordModel):
     """
-    How absence was confirmed: ``method`` is state, provider, parent, never_applied, or person if it
-    rests on anybody's word.
+    The confirmation of absence: ``method`` is state, provider, parent, never_applied, or person if
+    it rests on anybody's word.
     """
 
     verdict: Literal["confirmed", "unconfirmed"]

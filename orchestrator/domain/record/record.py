@@ -91,8 +91,8 @@ class Diagnostic(RecordModel):
 
 class Fault(RecordModel):
     """
-    Why a target is in ``error``: stable code, phase and one-line summary. ``hook`` is set if a hook
-    failed, in the phase of its command.
+    The reason why a target is in ``error``: stable code, phase and one-line summary. ``hook`` is
+    set if a hook failed, in the phase of its command.
     """
 
     code: Word
@@ -167,7 +167,7 @@ class ProviderState(RecordModel):
 
 class Retention(RecordModel):
     """
-    Why a target is retained, its owner, and its date of review; ``was`` is the status before.
+    The reason, owner and date of review of a retained target; ``was`` is the status before.
     """
 
     reason: str

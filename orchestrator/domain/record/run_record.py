@@ -1,5 +1,5 @@
 """
-What a run records beside its targets: run record, claim and lease.
+The records of a run beside those of its targets: run record, claim and lease.
 """
 
 # Annotations are no texts here: pydantic would have to evaluate each of them, in every command.

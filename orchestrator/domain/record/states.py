@@ -51,7 +51,7 @@ class Condition(StrEnum):
 
 class Liveness(StrEnum):
     """
-    Whether a process is alive, as far as this machine can tell.
+    The liveness of a process, as far as this machine can tell.
     """
 
     ALIVE = "alive"

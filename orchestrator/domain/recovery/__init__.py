@@ -1,3 +1,3 @@
 """
-What can be done about a step, and the exact command for it.
+Recovery: what can be done about a step, and the exact command for it.
 """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class BlueprintAddress(Protocol):
     """
-    What a command line names: a blueprint, its file relative to the project, and the environment.
+    The names in a command line: a blueprint, its file relative to the project, and the environment.
     """
 
     @property

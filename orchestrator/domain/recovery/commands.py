@@ -37,7 +37,7 @@ _MUTATING = (*_APPLYING, Remedy.COMPENSATE, Remedy.DESTROY)
 
 class RemedyReason(JsonModel):
     """
-    Why a remedy is available or not: a stable code, and a sentence.
+    The reason why a remedy is available or not: a stable code, and a sentence.
     """
 
     code: Word

@@ -22,7 +22,7 @@ APPLYING = ("apply", "retry", "redeploy", "rollback")
 
 class Blocker(Struct, frozen=True):
     """
-    Why a run cannot be repeated: stable code, sentence, hint.
+    The reason why a run cannot be repeated: stable code, sentence, hint.
     """
 
     reason: Reason
@@ -32,7 +32,7 @@ class Blocker(Struct, frozen=True):
 
 class Skip(Struct, frozen=True):
     """
-    Why a retry skips the step.
+    The reason why a retry skips the step.
     """
 
     reason: str

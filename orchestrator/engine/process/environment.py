@@ -97,8 +97,7 @@ _SECRET_SETTING = re.compile(
 
 def environment_secrets(environ: Mapping[str, str]) -> list[str]:
     """
-    What is secret in the environment of an engine by what it is for: passphrases and keys in
-    ``TF_ENCRYPTION``.
+    Return the secrets in an engine's environment: passphrases and keys in ``TF_ENCRYPTION``.
 
     >>> environment_secrets({"TF_ENCRYPTION": 'key_provider "p" "k" { passphrase = "s3cret" }'})
     ['s3cret']
