@@ -11,30 +11,30 @@ import click
 from orchestrator.cli import options
 from orchestrator.cli.running import RunCall, load_and_run, run_command, with_approval
 
-_TARGET = "Apply only this; the step is `ok` only if nothing else is left to change."
+_TARGET = "Apply only this address; the step is `ok` only if nothing else is left to change."
 
 
-@click.command("apply", short_help="Bring the steps to what their modules say.")
+@click.command("apply", short_help="Apply the modules of the steps.")
 @options.of_blueprint
 @click.option(
     "--from-run",
     metavar="RUN",
     allow_from_autoenv=False,
-    help="Promote: the very modules of that run, of this or another environment.",
+    help="Promote: apply the modules of that run, of this or another environment.",
 )
-@click.option("--unfinished", is_flag=True, help="Leave out the steps that are ok already.")
-@options.on_failure("go on where nothing upstream failed")
+@click.option("--unfinished", is_flag=True, help="Skip steps that are ok.")
+@options.on_failure("continue where nothing upstream failed")
 @options.approval
 @options.approved_plan
 @options.jobs
 @options.by_engine
-@click.option("--replace", metavar="ADDRESS", multiple=True, help="Have the engine replace it.")
+@click.option("--replace", metavar="ADDRESS", multiple=True, help="Replace this object.")
 @click.option("--target", "targets", metavar="ADDRESS", multiple=True, help=_TARGET)
 @options.accept_vanished
 @options.accept_adopted
 @options.override_policy
 @options.because(
-    "--skip-preflight", "Start although some steps could not be made ready; the reason is recorded."
+    "--skip-preflight", "Start although some steps could not be prepared; the reason is recorded."
 )
 @options.request_token
 @options.run
@@ -49,10 +49,10 @@ def apply_command(
     approve_only: tuple[str, ...],
 ) -> int:
     """
-    Apply the steps of BLUEPRINT, each as soon as the steps it needs are done.
+    Apply the steps of BLUEPRINT, each as soon as its upstream steps are done.
 
     The intent is recorded before anything is changed. After a failure, fix the cause and run the
-    same command again: what is done stays done.
+    same command again: completed work is kept.
 
     \b
     Example:
@@ -74,23 +74,23 @@ def apply_command(
     return load_and_run(call, request, apply, need=InputPolicy.REQUIRED)
 
 
-@click.command("destroy", short_help="Take the steps down until they are confirmed gone.")
+@click.command("destroy", short_help="Destroy the steps and confirm that they are gone.")
 @options.of_blueprint
 @options.orphaned
-@options.on_failure("go on where no dependent is left")
+@options.on_failure("continue where no dependent is left")
 @click.option(
     "--verify",
     "verify_absence",
     type=click.Choice(["state", "provider"]),
-    help="How absence is confirmed: by provider state, or by asking the provider for each object.",
+    help="How absence is confirmed: by provider state, or by querying the provider.",
 )
 @options.because(
     "--skip-before-destroy",
-    "Destroy without what steps declare as `before_destroy`; the reason is recorded.",
+    "Skip the `before_destroy` hooks of the steps; the reason is recorded.",
 )
 @options.because(
     "--repeat-before-destroy",
-    "Carry it out again although nobody can tell what it did when it was cut short.",
+    "Run the hook again although it was interrupted and its result is unknown.",
     to="repeat",
 )
 @click.option(
@@ -99,7 +99,7 @@ def apply_command(
     metavar="NAME",
     multiple=True,
     allow_from_autoenv=False,
-    help="A secret input that no longer exists, as the error names it; refused where a provider "
+    help="A secret input that no longer exists, as named in the error; refused if a provider "
     "configuration or `before_destroy` uses it.",
 )
 @options.approval
@@ -125,11 +125,11 @@ def destroy_command(
     """
     Destroy the steps of BLUEPRINT, dependents first.
 
-    Uses the inputs and the module snapshots that were recorded when they were applied. A step is
-    `destroyed` only when that is confirmed; otherwise run the same command again.
+    Uses the inputs and module snapshots of the last apply. A step is `destroyed` only once its
+    absence is confirmed; otherwise run the same command again.
 
-    Steps that left the blueprint are named and left alone; with --orphaned they are destroyed,
-    from what they were applied from, also where the whole blueprint file is gone.
+    Steps that were removed from the blueprint are reported and kept. With --orphaned they are
+    destroyed as they were applied, even if the blueprint file no longer exists.
 
     \b
     Example:

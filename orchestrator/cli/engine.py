@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from orchestrator.domain.engine_commands import EngineCommand
 
 
-@click.group("engine", short_help="The engine that is used.")
+@click.group("engine", short_help="Show the engine that would be used.")
 def engine_command() -> None:
     """
-    About the engine.
+    Inspect the engine.
 
     \b
     Example:
@@ -82,7 +82,7 @@ def info(
 
 @click.command(
     "exec",
-    short_help="Run a command of the engine in a target's directory.",
+    short_help="Run an engine command in a target's directory.",
 )
 @click.argument("target", metavar="TARGET")
 @click.argument("words", metavar="-- ARGS", nargs=-1, type=click.UNPROCESSED)
@@ -98,10 +98,10 @@ def info(
 @run_command
 def exec_command(call: RunCall, /, *, words: tuple[str, ...]) -> int:
     """
-    Run a command of the engine in the directory of TARGET (<blueprint>/<environment>/<step>), with
-    its recorded inputs. What may change provider state needs --yes and is recorded before and
-    after; apply and destroy are refused. Paths are from that directory. What is shown is masked:
-    `state pull` by it is no backup. With --orphaned the step has left the blueprint.
+    Run an engine command in the directory of TARGET (<blueprint>/<environment>/<step>), with its
+    recorded inputs. A command that may change provider state needs --yes and is recorded before and
+    after; apply and destroy are refused. Paths are relative to that directory. Output is masked, so
+    that `state pull` is no backup. With --orphaned, TARGET is no longer in the blueprint.
 
     \b
     Example:

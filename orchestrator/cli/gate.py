@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.documents.plan import GateDocument
 
 
-@click.command("gate", short_help="Say whether a change may be merged.")
+@click.command("gate", short_help="Decide whether a change may be merged.")
 @options.of_blueprint
 @affected_options
 @click.option(
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     metavar="STEP=CONDITION",
     multiple=True,
     allow_from_autoenv=False,
-    help="Only warn of in_doubt, interrupted or silent in that step; may be repeated.",
+    help="Only warn about in_doubt, interrupted or silent of that step; may be repeated.",
 )
-@click.option("--drift", is_flag=True, help="Warn of what changed outside the engine, too.")
+@click.option("--drift", is_flag=True, help="Also warn about drift.")
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there are changes.")
 @options.jobs
 @options.by_engine
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     "--plan-out",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write what is to be approved, for `apply --plan FILE`; not where the gate fails.",
+    help="Write the plan for approval, for `apply --plan FILE`; not if the gate fails.",
 )
 @run_command
 def gate_command(
@@ -69,10 +69,10 @@ def gate_command(
     json_file: Path | None,
 ) -> int:
     """
-    Say whether a change of BLUEPRINT may go on: pass, warn or fail (exit 4), with every reason and
-    what can be done about it.
+    Decide whether a change of BLUEPRINT may be merged: pass, warn or fail (exit 4), with every
+    reason and what can be done about it.
 
-    Checks the blueprint, what is recorded of its steps, the plan, and the plan against the policy.
+    Checks the blueprint, the records of its steps, the plan, and the plan against the policy.
     Changes nothing and takes no lock: read-only credentials are enough.
 
     \b

@@ -11,7 +11,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 from orchestrator.domain.values import replace
 
 
-@click.command("import", short_help="Take an object that exists into a step.")
+@click.command("import", short_help="Import an existing object into a step.")
 @click.argument("target", metavar="TARGET")
 @click.argument("address", metavar="ADDRESS")
 @click.argument("object_id", metavar="ID")
@@ -25,8 +25,8 @@ from orchestrator.domain.values import replace
 def import_command(call: RunCall, /, *, address: str, object_id: str) -> int:
     """
     Import the object with this provider ID at ADDRESS of TARGET (<blueprint>/<environment>/<step>),
-    with its current module and inputs. Nothing remote is changed. The step keeps its status; one
-    that was never applied is `error` until an apply or reconcile finds it as described.
+    with its current module and inputs. No remote object is changed. The step keeps its status; one
+    that was never applied is `error` until an apply or reconcile finds no differences.
 
     \b
     Example:
@@ -44,11 +44,11 @@ def import_command(call: RunCall, /, *, address: str, object_id: str) -> int:
     return load_and_run(call, request, import_one, need=InputPolicy.REQUIRED)
 
 
-@click.command("adopt", short_help="Take existing provider state under records.")
+@click.command("adopt", short_help="Start recording existing state.")
 @options.of_blueprint
 @options.because(
     "--accept-changes",
-    "Adopt it although an apply would change something; it is `error` until that apply.",
+    "Adopt a step although an apply would change it; it is `error` until that apply.",
 )
 @options.approval
 @options.jobs
@@ -57,9 +57,8 @@ def import_command(call: RunCall, /, *, address: str, object_id: str) -> int:
 @run_command
 def adopt_command(call: RunCall, /, *, accept_changes: str | None) -> int:
     """
-    Take the provider state that steps of BLUEPRINT have already, made by somebody else, under
-    records. Nothing is changed: a step is adopted only where a plan on it is empty, or where what
-    an apply would change is accepted.
+    Start recording existing state of steps of BLUEPRINT, made by somebody else. Nothing is changed:
+    a step is adopted only if its plan is empty, or if the changes of an apply are accepted.
 
     \b
     Example:

@@ -50,11 +50,11 @@ output "text" {{
 }
 
 
-@click.command("init", short_help="Start a project.")
+@click.command("init", short_help="Create a project.")
 @click.pass_obj
 def init_command(invocation: Invocation) -> int:
     """
-    Start a project here: settings, one module, one blueprint, .gitignore. Existing files are kept.
+    Create a project here: settings, one module, one blueprint, .gitignore. Existing files are kept.
 
     \b
     Example:
@@ -122,7 +122,7 @@ class Narration:
         click.echo(text)
 
 
-@click.command("demo", short_help="See an apply fail, and the way back, on real modules.")
+@click.command("demo", short_help="Watch an apply fail and recover, on real modules.")
 @click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
@@ -135,9 +135,9 @@ def demo_command(
     invocation: Invocation, directory: Path | None, engine: str | None, pause: bool
 ) -> int:
     """
-    Tell the main job on real Terraform modules that need no cloud: an apply fails after it created
-    a server, the server still answers, `status` says so, the next apply goes on, destroy takes all
-    down. Exits with 0 only if every step went as told; whatever happens, nothing is left running.
+    Demonstrate a recovery on real Terraform modules without a cloud: an apply fails after it
+    created a server, the server still responds, `status` says so, the next apply continues, destroy
+    removes everything. Exits with 0 only if every step worked; in any case nothing is left running.
 
     \b
     Example:

@@ -63,7 +63,7 @@ environment = click.option(
     "environment",
     metavar="NAME",
     envvar="ORCHESTRATOR_ENVIRONMENT",
-    help="The environment; needed if the blueprint declares some and no `default`.",
+    help="The environment; required if the blueprint declares some and no `default`.",
 )
 
 inputs = _stack(
@@ -92,9 +92,9 @@ selection = _stack(
         "steps",
         metavar="STEP",
         multiple=True,
-        help="Exactly these steps; STEP+ with dependents, +STEP with upstreams, globs.",
+        help="Only these steps; STEP+ with dependents, +STEP with upstreams, globs.",
     ),
-    click.option("--exclude", metavar="STEP", multiple=True, help="All but these steps."),
+    click.option("--exclude", metavar="STEP", multiple=True, help="All except these steps."),
 )
 
 steps_named = click.option(
@@ -119,29 +119,29 @@ allow_engine_change = click.option(
     "--allow-engine-change",
     is_flag=True,
     allow_from_autoenv=False,
-    help="Let another kind of engine take over provider state.",
+    help="Allow another kind of engine to take over provider state.",
 )
 
 json_lines = click.option("--json", "as_json", is_flag=True, help="JSON lines instead of text.")
 json_document = click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 verbose = click.option("-v", "--verbose", is_flag=True, help="More details.")
 reason = click.option(
-    "--reason", metavar="TEXT", type=NON_EMPTY, help="Why; kept in the run record."
+    "--reason", metavar="TEXT", type=NON_EMPTY, help="The reason; kept in the run record."
 )
 request_token = click.option(
     "--request-token",
     metavar="TOKEN",
     type=NON_EMPTY,
     envvar="ORCHESTRATOR_REQUEST_TOKEN",
-    help="A name for this request, such as the id of a pipeline: given again, the run that it made "
-    "is returned; runs with one token and other steps work side by side.",
+    help="An id of this request, such as that of a CI pipeline. A repeated request returns the run "
+    "that it made before; runs with the same token and other steps may run concurrently.",
 )
 at = click.option(
     "--at",
     type=click.IntRange(0),
     metavar="SEQUENCE",
     allow_from_autoenv=False,
-    help="Only if this is still the newest entry of the one step, as `recover` printed it.",
+    help="Only if this is still the newest entry of the step, as `recover` printed it.",
 )
 
 
@@ -163,9 +163,7 @@ class _Seconds(click.ParamType[float]):
             self.fail(str(exc), param, ctx)
 
 
-wait_for_run = click.option(
-    "--wait", is_flag=True, help="Wait for a live run instead of giving up."
-)
+wait_for_run = click.option("--wait", is_flag=True, help="Wait for a live run instead of failing.")
 wait = _stack(
     wait_for_run,
     click.option(
@@ -173,13 +171,13 @@ wait = _stack(
         type=_Seconds(),
         metavar="DURATION",
         envvar="ORCHESTRATOR_STORE_GRACE",
-        help="How long an outcome waits for an operation store that is away, such as 5m; then it "
+        help="How long an outcome waits for an unavailable operation store, such as 5m; then it "
         "is spooled on this machine.",
     ),
 )
 takeover = because(
     "--takeover",
-    "Take over from a run that cannot be proven dead from here and gives no sign of life.",
+    "Take over from a run without a recent heartbeat that cannot be proven dead from here.",
 )
 
 jobs = click.option(
@@ -187,7 +185,7 @@ jobs = click.option(
     "--jobs",
     type=click.IntRange(1, 64),
     envvar="ORCHESTRATOR_JOBS",
-    help="Steps at once.",
+    help="Maximum number of concurrent steps.",
 )
 
 confirm = click.option(
@@ -205,7 +203,7 @@ approval = _stack(
         "approved",
         is_flag=True,
         allow_from_autoenv=False,
-        help="Approve what is planned; needed where nobody can be asked.",
+        help="Approve the plan; required without a terminal.",
     ),
     confirm,
 )
@@ -218,20 +216,20 @@ approved_plan = _stack(
         metavar="FILE",
         type=click.Path(path_type=Path, dir_okay=False),
         allow_from_autoenv=False,
-        help="What `plan --out` wrote and was approved: change that, and nothing else.",
+        help="An approved plan written by `plan --out`: apply that and nothing else.",
     ),
     click.option(
         "--approve-only",
         metavar="STEP",
         multiple=True,
         allow_from_autoenv=False,
-        help="With --plan: only these of its steps; may be repeated.",
+        help="With --plan: only these steps of it; may be repeated.",
     ),
     click.option(
         "--max-age",
         metavar="DURATION",
         type=_Seconds(),
-        help="With --plan: refuse an approval that is older, such as 2h.",
+        help="With --plan: refuse an older approval, such as 2h.",
     ),
 )
 
@@ -279,7 +277,7 @@ def on_failure(otherwise: str) -> Callable[[Function], Function]:
         "--on-failure",
         type=click.Choice(["stop", "continue"]),
         default="stop",
-        help=f"After a failure start nothing more, or {otherwise}.",
+        help=f"After a failure, start nothing more or {otherwise}.",
     )
 
 
@@ -288,46 +286,48 @@ accept_changed_secret = click.option(
     metavar="NAME",
     multiple=True,
     allow_from_autoenv=False,
-    help="A secret that is not what it was in that run, and is right as it is today.",
+    help="Accept that this secret has changed since that run.",
 )
 
 orphaned = click.option(
     "--orphaned",
     is_flag=True,
     allow_from_autoenv=False,
-    help="The steps that are alive and left the blueprint, as they were applied.",
+    help="Live steps that were removed from the blueprint, as they were applied.",
 )
 
-accept_vanished = because("--accept-vanished", "Go on although every recorded object has vanished.")
+accept_vanished = because(
+    "--accept-vanished", "Continue although every recorded object has vanished."
+)
 
 accept_adopted = because(
     "--accept-adopted",
-    "Destroy or replace also what was adopted and is not proven to be made here.",
+    "Also destroy or replace adopted objects that are not proven ours.",
 )
 
 
 accept_replaced = because(
     "--accept-replaced",
-    "Let the module of an action replace or delete what it made before the last apply.",
+    "Let a hook's module replace or delete what it made before the last apply.",
 )
 
 override_policy = because(
     "--override-policy",
-    "Do also what the `policy` of the blueprint forbids; the reason is recorded.",
+    "Override the blueprint's `policy`; the reason is recorded.",
 )
 
-#: What a command is about.
+#: The blueprint, environment, inputs and steps of a command.
 of_blueprint = _stack(blueprint, environment, inputs, selection)
 
-#: By which engine, and what it is told beside.
+#: The engine and its options.
 by_engine = _stack(engine, allow_engine_change, engine_passthrough)
 
-#: What every command that makes a run takes.
+#: The options of every command that makes a run.
 run = _stack(at, wait, takeover, reason, verbose, json_lines)
 
 #: How an earlier run is done again, whichever way.
 rerun = _stack(
-    on_failure("go on where nothing upstream failed"),
+    on_failure("continue where nothing upstream failed"),
     approval,
     jobs,
     by_engine,
@@ -346,15 +346,15 @@ affected_options = _stack(
         "--changed-since",
         metavar="REF",
         type=NON_EMPTY,
-        help="Only steps whose files or part of the blueprint changed since that git revision, "
-        "uncommitted changes included, and those that need them.",
+        help="Only steps whose files or part of the blueprint changed since this git revision, "
+        "including uncommitted changes, and their dependents.",
     ),
     click.option(
         "--affected-by",
         metavar="FILE",
         type=click.Path(path_type=Path),
         multiple=True,
-        help="Only steps that this file touches, and those that need them; may be repeated.",
+        help="Only steps that this file affects, and their dependents; may be repeated.",
     ),
 )
 

@@ -39,18 +39,22 @@ if TYPE_CHECKING:
     "--rerun",
     metavar="RUN",
     allow_from_autoenv=False,
-    help="Plan what a retry of that run, or a rollback to it, would do: its modules and inputs.",
+    help="Plan a retry of that run or a rollback to it, with its modules and inputs.",
 )
 @click.option("--detailed-exitcode", is_flag=True, help="Exit with 2 if there are changes.")
 @options.jobs
 @options.by_engine
-@click.option("--replace", metavar="ADDRESS", multiple=True, help="Plan to replace it.")
-@click.option("--target", "targets", metavar="ADDRESS", multiple=True, help="Plan only this.")
+@click.option("--replace", metavar="ADDRESS", multiple=True, help="Plan to replace this object.")
+@click.option(
+    "--target", "targets", metavar="ADDRESS", multiple=True, help="Plan only this address."
+)
 @options.accept_vanished
 @options.accept_adopted
 @options.accept_replaced
-@click.option("--separate", is_flag=True, help="Plan each step on its own, not all as one.")
-@click.option("--summary", is_flag=True, help="Only what it comes to, and what would be lost.")
+@click.option("--separate", is_flag=True, help="Plan each step separately, not all together.")
+@click.option(
+    "--summary", is_flag=True, help="Only the summary and the objects that would be lost."
+)
 @options.verbose
 @options.json_document
 @report_options
@@ -58,7 +62,7 @@ if TYPE_CHECKING:
     "--out",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Write what is to be approved, for `apply --plan FILE`.",
+    help="Write the plan for approval, for `apply --plan FILE`.",
 )
 @run_command
 def plan_command(
@@ -81,10 +85,10 @@ def plan_command(
     """
     Show what an apply of BLUEPRINT would change. Changes nothing, not even records.
 
-    For each object its attributes before and after, and what forces a replacement; -v shows all of
-    them. The steps are planned as one, so that what an upstream would change, or has not made yet,
-    is planned in those that depend on it. What cannot be planned with the others is planned on its
-    own from real outputs, or deferred where an upstream would change first.
+    Shows each object's attributes before and after, and what forces a replacement; -v shows all
+    attributes. The steps are planned together, so that dependents are planned with what an upstream
+    would change or create. A step that cannot be planned with the others is planned separately from
+    current outputs, or deferred if an upstream would change first.
 
     Under GitHub Actions the step summary, outputs and annotations are written as well, under
     GitLab CI gl-terraform-report.json for `artifacts: reports: terraform`.
@@ -184,7 +188,7 @@ def _is_secret(text: str, deployment: Deployment) -> bool:
 @options.jobs
 @options.engine
 @options.allow_engine_change
-@click.option("--parallelism", type=click.IntRange(1), help="Of the engine.")
+@click.option("--parallelism", type=click.IntRange(1), help="The engine's own parallelism.")
 @options.accept_vanished
 @options.verbose
 @options.json_document
@@ -194,7 +198,7 @@ def drift_command(call: RunCall, /, *, detailed_exitcode: bool) -> int:
     Show which objects of BLUEPRINT changed or vanished since they were applied, by attribute.
     Changes nothing and takes no lock.
 
-    What is known and accepted stands in the blueprint, under `drift: {ignore: [...]}`.
+    Accepted drift is declared in the blueprint, under `drift: {ignore: [...]}`.
 
     \b
     Example:

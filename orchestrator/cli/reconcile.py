@@ -31,7 +31,7 @@ def _parse_import_specs(
         raise click.BadParameter(str(exc)) from exc
 
 
-@click.command("reconcile", short_help="Settle what is uncertain from evidence.")
+@click.command("reconcile", short_help="Settle interrupted runs and doubts from evidence.")
 @options.of_blueprint
 @options.orphaned
 @click.option(
@@ -39,8 +39,8 @@ def _parse_import_specs(
     metavar="ADDRESS",
     multiple=True,
     allow_from_autoenv=False,
-    help="An object in doubt that is known not to exist, or not to matter; needs --reason, "
-    "and approval.",
+    help="Forget an object in doubt that does not exist or does not matter; needs --reason and "
+    "approval.",
 )
 @click.option(
     "--adopt",
@@ -54,13 +54,13 @@ def _parse_import_specs(
     "--adopt-proven",
     is_flag=True,
     allow_from_autoenv=False,
-    help="Import every object in doubt that is proven to be made here, on one approval.",
+    help="Import every object in doubt that is proven ours, with one approval.",
 )
 @click.option(
     "--rebuild-state",
     is_flag=True,
     allow_from_autoenv=False,
-    help="Import every recorded object that the provider state lacks, by one plan.",
+    help="Import every recorded object that the provider state lacks, in one plan.",
 )
 @click.option(
     "--untaint",
@@ -73,10 +73,11 @@ def _parse_import_specs(
     "--push-errored-state",
     is_flag=True,
     allow_from_autoenv=False,
-    help="Save the provider state that the engine could not save.",
+    help="Push the provider state that the engine could not save (errored.tfstate).",
 )
 @options.because(
-    "--dismiss-errored-state", "Put that state aside, unsaved; the file is kept with the run."
+    "--dismiss-errored-state",
+    "Set that state aside without pushing it; the file is kept with the run.",
 )
 @click.option(
     "--unlock",
@@ -89,8 +90,7 @@ def _parse_import_specs(
     type=click.Choice(["state", "provider"]),
     default="state",
     allow_from_autoenv=False,
-    help="By which a step that is recorded as gone is looked at again: its provider state, or the "
-    "provider itself, which is asked for each object by its id.",
+    help="Check steps that are recorded as gone: by provider state, or by querying the provider.",
 )
 @options.approval
 @options.lock_timeout
@@ -113,11 +113,11 @@ def reconcile_command(
     verify: str,
 ) -> int:
     """
-    Settle interrupted runs and objects in doubt: from the engine's answer, its journal, the
-    provider state, a plan with the recorded inputs, and the provider, which is asked for what a
-    create may have left. Only the record changes, unless it is asked to change provider state: then
-    that comes first, each change recorded before it is made. With --orphaned it is about the steps
-    that left the blueprint.
+    Settle interrupted runs and objects in doubt, from the engine's result, its journal, the
+    provider state, a plan with the recorded inputs, and queries to the provider for what a create
+    may have left. Changes only records, unless options ask for changes of provider state: those
+    come first, each recorded before it is made. With --orphaned it reconciles steps that were
+    removed from the blueprint.
 
     \b
     Example:
@@ -147,7 +147,7 @@ def reconcile_command(
     return load_and_run(call, request, reconcile, need=InputPolicy.AVAILABLE)
 
 
-@click.command("verify", short_help="Run the checks only and record their verdict.")
+@click.command("verify", short_help="Run the checks and record their verdict.")
 @options.of_blueprint
 @options.jobs
 @options.engine
@@ -155,7 +155,7 @@ def reconcile_command(
 @run_command
 def verify_command(call: RunCall) -> int:
     """
-    Run the `verify` checks of what is applied, and record the verdict. Nothing else changes.
+    Run the `verify` checks of the applied steps and record the verdict. Nothing else changes.
 
     \b
     Example:
@@ -169,10 +169,10 @@ def verify_command(call: RunCall) -> int:
     return load_and_run(call, request, verify, need=InputPolicy.AVAILABLE)
 
 
-@click.command("compensate", short_help="Undo what steps have done, as they declare it.")
+@click.command("compensate", short_help="Run the compensations that steps declare.")
 @options.of_blueprint
-@options.because("--repeat", "Carry it out although it was, or may have been, carried out already.")
-@options.on_failure("go on with what does not wait for it")
+@options.because("--repeat", "Run it again although it ran, or may have run, already.")
+@options.on_failure("continue with what does not wait for it")
 @options.approval
 @options.jobs
 @options.by_engine
@@ -181,10 +181,10 @@ def verify_command(call: RunCall) -> int:
 @run_command
 def compensate_command(call: RunCall, /, *, repeat: str | None) -> int:
     """
-    Carry out what the steps of BLUEPRINT declare as `compensate`: dependents first, unless they say
-    otherwise by `after`.
+    Run the `compensate` hooks of the steps of BLUEPRINT: dependents first, unless their `after`
+    says otherwise.
 
-    Only steps with completed work, each once: what is compensated stays so until the next apply.
+    Only steps with completed work, each once: a compensated step stays so until the next apply.
     After a failure, fix the cause and run the same command again. Needs a --reason.
 
     \b

@@ -41,7 +41,7 @@ def report_options(function: Function) -> Function:
     for name, text in (
         ("--json-file", "Also write the JSON document to FILE."),
         ("--sarif", "Also write SARIF to FILE: warnings and failed checks by file and line."),
-        ("--junit", "Also write JUnit XML to FILE, one test case a step."),
+        ("--junit", "Also write JUnit XML to FILE, one test case per step."),
         ("--markdown", "Also write Markdown of at most 60,000 characters to FILE."),
     ):
         function = click.option(name, metavar="FILE", type=kind, help=text)(function)

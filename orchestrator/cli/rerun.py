@@ -112,7 +112,7 @@ def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
     return run_use_case(call, request, partial(promote, earlier=prior), deployment)
 
 
-@click.command("retry", short_help="Do what a failed run left undone, from what it had.")
+@click.command("retry", short_help="Apply what a failed run left undone, as it was.")
 @options.blueprint
 @options.environment
 @options.selection
@@ -120,7 +120,7 @@ def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
     "--from-run",
     metavar="RUN",
     allow_from_autoenv=False,
-    help="The failed run; by default the one that the records of the steps name.",
+    help="The failed run; by default the one named in the records of the steps.",
 )
 @options.accept_changed_secret
 @options.rerun
@@ -129,9 +129,9 @@ def retry_command(
     call: RunCall, /, *, from_run: str | None, accept_changed_secret: tuple[str, ...]
 ) -> int:
     """
-    Do what a failed run of BLUEPRINT left undone, from the modules, inputs and provider versions
-    that it had, whatever has become of the files since. Steps that are still ok are left alone;
-    current secrets are used. Refused while something is in doubt.
+    Apply what a failed run of BLUEPRINT left undone, with its modules, inputs and provider
+    versions, even if the files have changed since. Steps that are still ok are skipped; current
+    secrets are used. Refused while something is in doubt.
 
     \b
     Example:
@@ -147,20 +147,20 @@ def retry_command(
     return run_again(call, request, retry)
 
 
-@click.command("redeploy", short_help="A new attempt from the files as they are now.")
+@click.command("redeploy", short_help="Make a new attempt with the current files.")
 @options.of_blueprint
 @click.option(
     "--from-run",
     metavar="RUN",
     allow_from_autoenv=False,
-    help="The run that this one comes from; by default the failed one that the records name.",
+    help="The run that this one follows; by default the failed one named in the records.",
 )
 @options.rerun
 @run_command
 def redeploy_command(call: RunCall, /, *, from_run: str | None) -> int:
     """
-    Apply the steps of BLUEPRINT from blueprint, modules and inputs as they are now, as a new
-    attempt after a failed run. Refused while something is in doubt.
+    Apply the steps of BLUEPRINT with the current blueprint, modules and inputs, as a new attempt
+    after a failed run. Refused while something is in doubt.
 
     \b
     Example:
@@ -174,7 +174,7 @@ def redeploy_command(call: RunCall, /, *, from_run: str | None) -> int:
     return load_and_run(call, request, redeploy, need=InputPolicy.REQUIRED)
 
 
-@click.command("rollback", short_help="Go back to what a named run applied.")
+@click.command("rollback", short_help="Re-apply a named earlier run.")
 @options.blueprint
 @options.environment
 @click.option(
@@ -183,12 +183,10 @@ def redeploy_command(call: RunCall, /, *, from_run: str | None) -> int:
     metavar="RUN",
     required=True,
     allow_from_autoenv=False,
-    help="The run to go back to; the steps ended ok in it and were verified.",
+    help="The run to re-apply; its steps ended ok and verified.",
 )
 @options.selection
-@options.because(
-    "--unverified", "Also to steps that had no checks in that run; the reason is recorded."
-)
+@options.because("--unverified", "Also steps without checks in that run; the reason is recorded.")
 @options.accept_changed_secret
 @options.rerun
 @run_command
@@ -201,9 +199,9 @@ def rollback_command(
     accept_changed_secret: tuple[str, ...],
 ) -> int:
     """
-    Apply the steps of BLUEPRINT as a run had them that ended ok and verified: its modules, inputs,
-    provider versions and checks, also if the files are gone. Current secrets are used. The checks
-    run again at the end.
+    Re-apply an earlier run of BLUEPRINT in which the steps ended ok and verified: its modules,
+    inputs, provider versions and checks, even if the files are gone. Current secrets are used. The
+    checks run again at the end.
 
     \b
     Example:

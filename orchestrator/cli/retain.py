@@ -18,22 +18,26 @@ def _date(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
     return text
 
 
-@click.command("retain", short_help="Keep steps when the rest is destroyed.")
+@click.command("retain", short_help="Retain steps when the rest is destroyed.")
 @options.blueprint
 @options.environment
 @options.steps_named
 @click.option(
-    "--reason", metavar="TEXT", type=options.NON_EMPTY, required=True, help="Why they are kept."
+    "--reason", metavar="TEXT", type=options.NON_EMPTY, required=True, help="Why they are retained."
 )
 @click.option(
-    "--owner", metavar="WHO", type=options.NON_EMPTY, required=True, help="Who answers for them."
+    "--owner",
+    metavar="WHO",
+    type=options.NON_EMPTY,
+    required=True,
+    help="Who is responsible for them.",
 )
 @click.option(
     "--review-by",
     metavar="DATE",
     required=True,
     callback=_date,
-    help="When somebody looks at it again, such as 2027-06-30.",
+    help="The date of the next review, such as 2027-06-30.",
 )
 @options.confirm
 @options.at
@@ -44,8 +48,8 @@ def _date(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
 @run_command
 def retain_command(call: RunCall, /, *, owner: str, review_by: str) -> int:
     """
-    Keep steps of BLUEPRINT: no destroy touches them, or what they need, until they are released.
-    Only what is ok can be retained; retained again, it has a new date of review.
+    Retain steps of BLUEPRINT: no destroy touches them, or their upstream steps, until they are
+    released. Only steps that are ok can be retained; repeat the command to set a new review date.
 
     \b
     Example:
@@ -69,7 +73,7 @@ def retain_command(call: RunCall, /, *, owner: str, review_by: str) -> int:
     metavar="TEXT",
     type=options.NON_EMPTY,
     required=True,
-    help="Why they are no longer kept.",
+    help="Why they are no longer retained.",
 )
 @options.orphaned
 @options.confirm
@@ -81,7 +85,7 @@ def retain_command(call: RunCall, /, *, owner: str, review_by: str) -> int:
 @run_command
 def release_command(call: RunCall) -> int:
     """
-    Stop retaining steps of BLUEPRINT: they are ok again, and the next destroy takes them down.
+    Stop retaining steps of BLUEPRINT: they are ok again, and the next destroy includes them.
 
     \b
     Example:

@@ -36,11 +36,11 @@ def _open_all(
         ]
 
 
-@click.group("runs", short_help="The runs, newest first.", invoke_without_command=True)
+@click.group("runs", short_help="List the runs, newest first.", invoke_without_command=True)
 @click.option("--blueprint", metavar="NAME", help="Only runs of this blueprint.")
 @click.option("-e", "--env", "environment", metavar="NAME", help="Only runs in this environment.")
 @click.option(
-    "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many at most."
+    "--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of runs."
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 @click.pass_context
@@ -52,7 +52,7 @@ def runs_command(
     as_json: bool,
 ) -> int | None:
     """
-    List the runs, newest first; `runs show RUN` tells one whole.
+    List the runs, newest first; `runs show RUN` shows one in full.
 
     \b
     Example:
@@ -82,7 +82,7 @@ def runs_command(
 @click.pass_obj
 def show(invocation: Invocation, run_id: str, verbose: bool, as_json: bool) -> int:
     """
-    Show one run: what became of each step, and where the evidence lies.
+    Show one run: the result of each step, and where the evidence is.
 
     \b
     Example:
@@ -106,8 +106,8 @@ def show(invocation: Invocation, run_id: str, verbose: bool, as_json: bool) -> i
 @click.pass_obj
 def logs(invocation: Invocation, run_id: str, step: str) -> int:
     """
-    Print what the engine said in a step of a run, secrets masked: call by call, from this machine
-    or from the operation store.
+    Print the engine's output in a step of a run, secrets masked: call by call, from this machine or
+    from the operation store.
 
     \b
     Example:
@@ -126,7 +126,7 @@ def logs(invocation: Invocation, run_id: str, step: str) -> int:
     return 0
 
 
-@click.command("history", short_help="Every entry of a target's record.")
+@click.command("history", short_help="Show every entry of a target's record.")
 @click.argument("target", metavar="TARGET")
 @options.verbose
 @options.json_document

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.project import BlueprintSelection
 
 
-@click.command("status", short_help="What is recorded of every step.")
+@click.command("status", short_help="Show the recorded status of every step.")
 @click.argument("blueprint", metavar="[BLUEPRINT]", required=False)
 @options.environment
 @options.selection
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 @click.option(
     "--allow-retained",
     is_flag=True,
-    help="With --expect destroyed: what is retained may stay until its review is overdue.",
+    help="With --expect destroyed: retained steps may exist until their review is overdue.",
 )
 @click.option(
     "--verify",
     is_flag=True,
-    help="With --expect destroyed: look at the provider states of what is recorded as gone.",
+    help="With --expect destroyed: also check the provider states of steps recorded as gone.",
 )
 @options.verbose
 @options.json_document
@@ -57,7 +57,7 @@ def status_command(
     as_json: bool,
 ) -> int:
     """
-    Show what is recorded of BLUEPRINT: what was attempted, where it stopped, what is in doubt.
+    Show the recorded status of BLUEPRINT: what was attempted, where it stopped, what is in doubt.
 
     \b
     Example:
@@ -135,7 +135,7 @@ def _verify(
         verify_gone(services, deployment, steps)
 
 
-@click.command("outputs", short_help="The outputs of the steps, as recorded.")
+@click.command("outputs", short_help="Show the recorded outputs of the steps.")
 @options.blueprint
 @options.environment
 @options.selection
@@ -150,8 +150,8 @@ def outputs_command(
     as_json: bool,
 ) -> int:
     """
-    Show the outputs of the steps of BLUEPRINT that their records know. Sensitive ones are named
-    only: `orchestrator exec TARGET -- output` asks the engine.
+    Show the recorded outputs of the steps of BLUEPRINT. Sensitive ones are named without their
+    value: `orchestrator exec TARGET -- output` asks the engine.
 
     \b
     Example:
@@ -173,7 +173,7 @@ def outputs_command(
     return 0
 
 
-@click.command("recover", short_help="The facts about every step, and what is safe to do now.")
+@click.command("recover", short_help="Show what is known of every step, and what is safe now.")
 @options.blueprint
 @options.environment
 @options.selection

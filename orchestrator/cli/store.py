@@ -28,9 +28,9 @@ _of_blueprint = click.option(
     "--blueprint",
     "blueprint",
     metavar="BLUEPRINT",
-    help="The store of this blueprint; without it the only one of the project.",
+    help="The store of this blueprint; by default the project's only store.",
 )
-_url = click.option("--url", metavar="URL", help="This store, whatever the project says.")
+_url = click.option("--url", metavar="URL", help="This store, instead of the project's.")
 
 #: Bytes of an export that are read at once, as all of it is checked before anything is written.
 _LARGEST_EXPORT = 1 << 30
@@ -83,7 +83,7 @@ def _only_store(project: ProjectContext) -> StoreLocation:
 @click.group("store", short_help="Check, copy, export, import, migrate and prune operation stores.")
 def store_command() -> None:
     """
-    What keeps the operation records.
+    Manage the stores of operation records.
 
     \b
     Example:
@@ -106,8 +106,8 @@ def check(
     as_json: bool,
 ) -> int:
     """
-    Prove that a store does what runs rely on: permissions one by one, times, and conditional
-    writes by a race of writers.
+    Check that a store does what runs rely on: each permission, response times, and conditional
+    writes by concurrent writers.
 
     \b
     Example:
@@ -128,7 +128,7 @@ def check(
 @store_command.command("copy")
 @click.argument("source", metavar="FROM")
 @click.argument("destination", metavar="[TO]", required=False)
-@click.option("--blueprint", metavar="BLUEPRINT", help="Only this blueprint, into its own store.")
+@click.option("--blueprint", metavar="BLUEPRINT", help="Only this blueprint, to its own store.")
 @options.environment
 @options.json_document
 @click.pass_obj
@@ -141,10 +141,10 @@ def copy(
     as_json: bool,
 ) -> int:
     """
-    Copy the whole history of all targets, and the runs kept with it, from one store to another:
-    with TO everything, with --blueprint what is of that blueprint and environment.
+    Copy the history of all targets, and the stored runs, from one store to another: everything with
+    TO, or only one blueprint and environment with --blueprint.
 
-    It can be repeated after an interruption. What other runs hold is refused.
+    Can be repeated after an interruption. Refused while a run is in progress.
 
     \b
     Example:
@@ -195,8 +195,8 @@ def export(
     invocation: Invocation, blueprint: str | None, environment: str | None, url: str | None
 ) -> int:
     """
-    Print every target with all its entries, one JSON document a line; how many they were is told
-    on stderr.
+    Print every target with all its entries, one JSON document per line; their number is printed on
+    stderr.
 
     \b
     Example:
@@ -229,8 +229,8 @@ def import_(
     as_json: bool,
 ) -> int:
     """
-    Append the entries of an export. Entries that are there already are recognised; a target that
-    has others is refused.
+    Append the entries of an export. Existing entries are recognised; a target with other entries is
+    refused.
 
     \b
     Example:
@@ -267,8 +267,8 @@ def migrate(
     invocation: Invocation, blueprint: str | None, environment: str | None, url: str | None
 ) -> int:
     """
-    Bring the tables of a store to this version, as its first use does: for a role that may create
-    them, where runs have one that may not. Buckets have no tables.
+    Migrate the tables of a store to this version, as its first use does. Use it with a role that
+    may create tables if runs use one that may not. Buckets have no tables.
 
     \b
     Example:
@@ -287,7 +287,7 @@ def migrate(
     type=click.IntRange(0, 36_500),
     default=90,
     show_default=True,
-    help="Only runs that began so many days ago.",
+    help="Only runs that began more than so many days ago.",
 )
 @click.option(
     "--keep",
@@ -295,7 +295,7 @@ def migrate(
     type=click.IntRange(0, 1_000_000),
     default=20,
     show_default=True,
-    help="So many runs of each blueprint and environment stay, however old.",
+    help="Keep so many runs of each blueprint and environment, however old.",
 )
 @click.option("-y", "--yes", "remove", is_flag=True, allow_from_autoenv=False, help="Remove them.")
 @_of_blueprint
@@ -314,10 +314,10 @@ def prune(
     as_json: bool,
 ) -> int:
     """
-    Show what old runs left in a store that nobody needs any more; with --yes, remove it.
+    Show what old runs left in a store and is no longer needed; with --yes, remove it.
 
-    Entries stay, and so does what a newest entry or a run that stays names. Removed runs can no
-    longer be retried or rolled back to.
+    Entries are kept, and so are all files that the newest entries or the kept runs refer to.
+    Removed runs can no longer be retried or rolled back to.
 
     \b
     Example:
@@ -361,7 +361,7 @@ def _copied(document: StoreCopyDocument, *, as_json: bool) -> int:
     "--lost",
     multiple=True,
     metavar="TARGET",
-    help="Go on without a record of this target, which no blueprint knows any more.",
+    help="Accept that the record of this target is lost; no blueprint has the target any more.",
 )
 @_of_blueprint
 @options.environment
@@ -376,10 +376,10 @@ def accept_restored(
     url: str | None,
 ) -> int:
     """
-    Believe a store that is older than this machine has seen it, after a restore from a backup.
+    Accept a store that is older than what this machine has seen, after a restore from a backup.
 
-    First reconcile every target that moved since, and adopt what has no record any more: until then
-    it is refused, and nothing else can be mutated.
+    First reconcile every target that changed since the backup, and adopt those whose record is
+    lost. Until then it is refused, and nothing else can be mutated.
 
     \b
     Example:
@@ -404,7 +404,7 @@ def accept_restored(
 @click.group("backend", short_help="Move provider state to another backend.")
 def backend_command() -> None:
     """
-    Where provider state is kept.
+    Manage where provider state is kept.
 
     \b
     Example:
@@ -412,9 +412,7 @@ def backend_command() -> None:
     """
 
 
-@backend_command.command(
-    "move", short_help="Take a provider state to where the blueprint says now."
-)
+@backend_command.command("move", short_help="Move a provider state to the blueprint's backend.")
 @click.argument("target", metavar="TARGET")
 @options.approval
 @options.lock_timeout
@@ -424,9 +422,9 @@ def backend_command() -> None:
 @run_command
 def move(call: RunCall, /) -> int:
     """
-    Move the provider state of TARGET (<blueprint>/<environment>/<step>) from the backend that its
-    record is bound to, to the one that the blueprint names now. Nothing remote is changed; what is
-    left at the old place is not deleted: a local file is kept as evidence of the run.
+    Move the provider state of TARGET (<blueprint>/<environment>/<step>) from the backend in its
+    record to the blueprint's current one. No remote object is changed; the old state is not
+    deleted: a local file is kept as evidence of the run.
 
     \b
     Example:

@@ -34,7 +34,7 @@ def validate_command(
 ) -> int:
     """
     Check BLUEPRINTs with their modules, inputs and references; all of the project if none is named.
-    All problems at once, each with its place. No engine runs.
+    Reports all problems at once, each with its place. No engine runs.
 
     \b
     Example:
@@ -92,7 +92,7 @@ def validate_command(
     return Invalid.exit_code if problems else 0
 
 
-@click.command("graph", short_help="Draw which step needs which.")
+@click.command("graph", short_help="Draw the dependencies of the steps.")
 @options.blueprint
 @options.environment
 @affected_options
@@ -102,7 +102,7 @@ def validate_command(
     type=click.Choice(["text", "dot", "mermaid", "json", "matrix"]),
     default="text",
     show_default=True,
-    help="How to draw; as a matrix: one line of JSON for the jobs of a pipeline.",
+    help="The output format; matrix is one line of JSON for the jobs of a pipeline.",
 )
 @click.pass_obj
 def graph_command(
@@ -117,8 +117,8 @@ def graph_command(
     """
     Draw the steps of BLUEPRINT in the order of an apply.
 
-    A matrix has one entry a step for jobs of their own, each `apply --step STEP`; those of one wave
-    may run side by side if they give the same --request-token.
+    A matrix has one entry per step, for a job with `apply --step STEP`; jobs of one wave may run
+    concurrently if they use the same --request-token.
 
     \b
     Example:
@@ -151,11 +151,11 @@ def graph_command(
     return 0
 
 
-@click.command("schema", short_help="The JSON Schema of a document.")
+@click.command("schema", short_help="Print the JSON Schema of a document.")
 @click.argument("name", metavar="[NAME]", required=False)
 def schema_command(name: str | None) -> int:
     """
-    Print the JSON Schema of a document; without NAME the names there are.
+    Print the JSON Schema of a document; without NAME, list the names.
 
     \b
     Example:
