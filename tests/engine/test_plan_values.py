@@ -412,7 +412,7 @@ def test_a_report_that_cannot_be_written_fails_nothing(project: Project) -> None
     # An approval that cannot be written is found before anybody waits for its plan.
     refused = project.run("plan", "m", "--out", "no/such/place.json")
     assert (refused.code, refused.out) == (64, "")
-    assert "place.json cannot be written" in refused.err
+    assert "cannot be written" in refused.err
 
 
 def test_what_is_wrong_with_a_blueprint_is_annotated_where_it_stands(project: Project) -> None:
