@@ -244,10 +244,13 @@ def test_a_runner_that_comes_back_is_fenced(
     assert late == [f"runs/{marker.run_id}/late-web-2.json"]
 
 
-def test_a_file_that_is_locked_in_the_run_is_waited_for(project: Project, cloud: Cloud) -> None:
+def test_a_file_that_is_locked_is_waited_for_and_one_that_is_removed_is_missed(
+    project: Project, cloud: Cloud
+) -> None:
     """
     Another process keeps the SQLite file locked while the engine works, and some time longer: the
-    outcome is recorded once it lets go, exit 0.
+    outcome is recorded once it lets go, exit 0. Removed meanwhile, with its log, the file takes no
+    outcome: it is spooled, exit 23, and no file that is empty is believed after that.
     """
     project.write("blueprints/one.yaml", BLUEPRINT.format(url="sqlite:o.db", size="small"))
     cloud.arm("create", "web", "slow:2")
@@ -264,6 +267,21 @@ def test_a_file_that_is_locked_in_the_run_is_waited_for(project: Project, cloud:
     assert ended.code == 0, ended.said
     assert (held, seen["web"]["status"]) == (1, "ok")
     assert len(cloud.calls("create", "web")) == 1
+
+    project.write("blueprints/one.yaml", BLUEPRINT.format(url="sqlite:o.db", size="large"))
+    cloud.arm("update", "web", "slow:2")
+    tool = project.start("apply", "one", "--yes")
+    cloud.wait_for_call("update", "web")
+    for file in project.root.glob("o.db*"):
+        file.unlink()
+    removed = finish(tool)
+    screen = project.run("status", "one")
+    after = [project.run(verb, "one", "--yes") for verb in ("apply", "destroy")]
+
+    assert removed.code == 23, removed.said
+    assert "has gone back" in screen.said
+    assert [result.code for result in after] == [22, 22], after[0].said
+    assert len(cloud.calls("update", "web")) == 1 and len(cloud.servers()) == 1
 
 
 #: Lets a program of root's be bound by permissions, as everybody else's is.
