@@ -372,6 +372,18 @@ def test_what_a_run_names_that_ends_meanwhile_is_not_pruned() -> None:
     assert store.blob("deployments/sha256:d3") is not None
 
 
+def test_what_a_run_names_that_cannot_be_read_is_not_pruned() -> None:
+    """
+    A newer version may have written it.
+    """
+    store = MemoryStore()
+    newer = b'{"schema": "orchestrator.run/2", "deployed": "sha256:d9"}'
+    store.put_blob("runs/20290101T000000000Z-newer/run.json", newer)
+    store.put_blob("deployments/sha256:d9", b"steps")
+
+    assert pruned(store, keep=0, remove=True).blobs == ()
+
+
 def test_nothing_is_pruned_under_the_first_run_of_a_blueprint(store: OperationStore) -> None:
     """
     It has no entries yet, and what it has stored is named by its run only.

@@ -124,7 +124,12 @@ def _prune(
     named = "\n".join(record.to_json() for record in store.records())
     runs = _runs(store, blobs)
     gone = _expired(runs.values(), named, before, keep)
-    kept_runs = [store.blob(f"runs/{run}/run.json") or b"" for run in runs if run not in gone]
+    # By their text: those that this version cannot read name modules, too.
+    kept_runs = [
+        store.blob(name) or b""
+        for name in blobs
+        if name.endswith("/run.json") and _run_of(name) not in gone
+    ]
     references = named + b"\n".join(kept_runs).decode("utf-8", "replace")
     unneeded = [
         name
