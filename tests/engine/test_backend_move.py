@@ -22,6 +22,7 @@ BLUEPRINT = """
         module: ../modules/thing
         inputs: {name: it}
         backend: {type: local, config: {path: "PLACE"}}
+        before_destroy: {module: ../modules/thing, inputs: {name: kept}}
       other:
         module: ../modules/thing
         inputs: {name: other}
@@ -30,16 +31,19 @@ MODULE = """
     variable "name" { type = string }
     resource "terraform_data" "a" { input = var.name }
     output "id" { value = terraform_data.a.id }
+    module "part" { source = "./part" }
 """
 MOVE = ("backend", "move", "moving/default/it")
+HOOK = 'it["@before_destroy"]'
 
 
 @pytest.fixture
 def project(project: Project) -> Project:
     """
-    Two steps, applied; then the state of one is to be elsewhere.
+    Two steps, applied; then the state of one is to be elsewhere. An `init` installs a module.
     """
     project.write("modules/thing/main.tf", MODULE)
+    project.write("modules/thing/part/main.tf", 'output "made" { value = 1 }\n')
     put(project, "${inputs.place}/${step.name}.tfstate")
     project.prepare("apply", "moving", "--yes")
     put(project, "second/${step.name}.tfstate")
@@ -61,7 +65,8 @@ def places(project: Project) -> tuple[bool, bool]:
 def test_a_state_is_moved_to_where_the_blueprint_says(project: Project) -> None:
     """
     What an apply refuses names the command; that copies the state under the marker, binds the
-    record to it, keeps the old file as private evidence, and ends with an empty plan.
+    record to it, keeps the old file as private evidence, and ends with an empty plan. The state of
+    what a hook made is moved by its own name.
     """
     refused = project.run("apply", "moving", "--yes")
     unapproved = project.run(*MOVE)
@@ -87,6 +92,10 @@ def test_a_state_is_moved_to_where_the_blueprint_says(project: Project) -> None:
     project.ok(*MOVE, "--yes")
     assert project.record("it")["provider_state"]["location"] == "third/it.tfstate"
     project.ok("destroy", "moving", "--yes")
+    put(project, "fourth/${step.name}.tfstate")
+    project.ok(*MOVE[:2], f"moving/default/{HOOK}", "--yes")
+    kept_there = project.record(HOOK)["provider_state"]["location"]
+    assert kept_there == "fourth/it.before_destroy.tfstate"
 
 
 def test_a_state_is_not_moved_over_another_one(project: Project) -> None:

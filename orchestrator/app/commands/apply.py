@@ -31,33 +31,21 @@ from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import EnginePlan
 from orchestrator.app.steps.preparation import (
     read_lock_file,
+    store_deployment,
     store_lock_content,
-    store_once,
     store_snapshot,
 )
 from orchestrator.app.steps.verification import check_settings
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.blueprint.stored_deployment import content_digest, stored_form
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import StepRun, StepRunChanges
 from orchestrator.domain.record.states import READY
-from orchestrator.domain.recovery.rerun_rules import Blocker, Skip, deployment_blob
+from orchestrator.domain.recovery.rerun_rules import Blocker, Skip
 from orchestrator.errors import InDoubt, Invalid, OrchestratorError, Refused, StoreUnavailable
 from orchestrator.ports.workdir import Snapshot
 
 # What an applying run keeps in the operation store before it mutates: all that a later run needs
 # to do the same again, of the steps that it may not get to as well.
-
-
-def store_deployment(runner: StepRunner) -> None:
-    """
-    Store the run's deployment, without secrets, and set its digest in the run record.
-    """
-    services = runner.services
-    text = stored_form(runner.deployment, services.key).to_json().encode()
-    digest = content_digest(text)
-    store_once(services, deployment_blob(digest), text)
-    runner.session.set_deployment(digest)
 
 
 def store_snapshots(
@@ -146,7 +134,7 @@ def work(runner: StepRunner, selected: Sequence[str], *, source: SourceOf, rule:
     """
     graph, steps = runner.deployment.graph, runner.steps
     runner.read_records()
-    store_deployment(runner)
+    store_deployment(runner.session)
     follow_declared(runner, selected)
     todo = _select_steps(runner, selected, rule)
     check_children(runner.deployment, steps.records, todo)

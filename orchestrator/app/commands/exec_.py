@@ -23,7 +23,6 @@ from orchestrator.app.steps.planned_step import write_variables
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.surgery.state_operation import StateOperation, operate, report_operation
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.engine_commands import EngineCommand
 from orchestrator.domain.events.events import EngineLine, LogLine, Message
@@ -104,8 +103,7 @@ def _code(services: Services, command: EngineCommand, result: CallResult) -> int
 
 def _work(words: Sequence[str], runner: StepRunner, selected: Sequence[str]) -> None:
     runner.read_records()
-    graph = Graph(dict.fromkeys(selected, ()))  # the module of a hook is in no other
-    runner.run(selected, StepPolicy(partial(_execute_in, words, runner), graph=graph))
+    runner.run(selected, StepPolicy(partial(_execute_in, words, runner)))
 
 
 def _execute_in(words: Sequence[str], runner: StepRunner, name: str) -> Outcome:

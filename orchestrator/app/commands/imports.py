@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from orchestrator.app.commands.apply import store_deployment
 from orchestrator.app.run.prepared_steps import current_module
 from orchestrator.app.run.request import AdoptRequest, ImportRequest
 from orchestrator.app.run.run import run
@@ -19,6 +18,7 @@ from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.pipeline import StepPipeline
+from orchestrator.app.steps.preparation import store_deployment
 from orchestrator.app.surgery.imports import import_object
 from orchestrator.app.surgery.state_operation import report_operation
 from orchestrator.domain.blueprint.blueprint import Deployment
@@ -35,7 +35,7 @@ def adopt(services: Services, deployment: Deployment, request: AdoptRequest) -> 
 
 def _work(request: AdoptRequest, runner: StepRunner, selected: Sequence[str]) -> None:
     runner.read_records()
-    store_deployment(runner)
+    store_deployment(runner.session)
     policy = StepPolicy(
         partial(_adopt_step, runner, request.accept_changes),
         skip=lambda name: _why_skip(runner.steps.status(name)),
@@ -91,7 +91,7 @@ def import_one(services: Services, deployment: Deployment, request: ImportReques
 
 def _import(request: ImportRequest, runner: StepRunner, selected: Sequence[str]) -> None:
     runner.read_records()
-    store_deployment(runner)
+    store_deployment(runner.session)
     runner.run(selected, StepPolicy(partial(_import_into, request, runner), source=current_module))
 
 

@@ -71,7 +71,6 @@ def _work(request: ReconcileRequest, runner: StepRunner, selected: Sequence[str]
         partial(_reconcile_step, request, runner),
         skip=partial(_why_skip, request, runner),
         check=partial(_check_requested, request, runner),
-        graph=_graph(runner, selected),
         on_failure=OnFailure.CONTINUE,
     )
     check_hooks_settled(
@@ -132,15 +131,6 @@ def _check_requested(
 ) -> Mapping[str, OrchestratorError]:
     check_requested_operations(request, runner, todo)
     return {}
-
-
-def _graph(runner: StepRunner, selected: Sequence[str]) -> Graph | None:
-    """
-    Return the graph for modules of hooks, which need nothing; None for steps, which the blueprint
-    orders.
-    """
-    hooks = any(hook_of(name) for name in selected)
-    return Graph(dict.fromkeys(selected, ())) if hooks else None
 
 
 def _reconcile_step(request: ReconcileRequest, runner: StepRunner, name: str) -> Outcome:

@@ -76,7 +76,7 @@ def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
             own = store.newest(base.target(step))
             if own is None or own.status not in NOTHING_THERE:
                 continue  # the step is an orphan itself
-            record = own
+            record = own if record.deployment is None else record
         digest = record.deployment
         text = store.blob(deployment_blob(digest)) if digest else None
         if digest is None or text is None:

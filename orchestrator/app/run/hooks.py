@@ -18,6 +18,7 @@ from orchestrator.app.services import stopped
 from orchestrator.app.steps.mutation import Mutation, StepResult, mutate, not_started
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions, plan_step
+from orchestrator.app.steps.preparation import store_deployment
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHook
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable, scalar_text
 from orchestrator.domain.events.events import (
@@ -240,6 +241,8 @@ class HookRun:
         steps.prepare(root, current_module)
         self.runner.check_certain(root)
         record = steps.records.get(root)
+        if not self.runner.options.orphaned:
+            store_deployment(self.runner.session)  # its backend may be another since the apply
         options = replace(
             self._options,
             approved=self.runner.options.plan.approved or self.kind == "before_destroy",

@@ -278,14 +278,16 @@ class PreparedSteps:
     def _initialise(self, name: str, root: WorkDir, snapshot: Snapshot) -> None:
         """
         Run ``init`` in a step's working directory. Of steps that differ only in the location of
-        their provider state, one is initialised and the others copy its result.
+        their provider state, one is initialised and the others copy its result: into directories of
+        their own, which that of the same step with another backend is not.
         """
         self._tries[name] += 1
         evidence, serial = self.evidence(name), self._tries[name]
         key = root.init_key or name
         with self._init_locks.setdefault(key, threading.Lock()):
             twin = self._initialised.get(key)
-            initialised = twin if root.init_needed else None
+            elsewhere = twin is not None and twin.directory != root.directory
+            initialised = twin if root.init_needed and elsewhere else None
             if initialised is None or not self.services.workdirs.copy_init(initialised, root):
                 initialise(self.services, name, root, snapshot, evidence, serial=serial)
             if root.init_key:
@@ -364,7 +366,7 @@ class PreparedSteps:
         record = self.records.get(name)
         if record is None or record.status not in READY or record.deployment is None:
             return outputs
-        declared = self.deployment.steps[name].module.outputs
+        declared = self.roots[name].module.outputs
         if declared.keys() <= outputs.keys():
             return outputs
         applied = applied_outputs(self.services, record.deployment, name)

@@ -127,7 +127,9 @@ class StepRunner:
         if failures:
             self.end_before_work(todo, failures)
             return
-        graph = policy.graph or self.deployment.graph
+        hooks = any(hook_of(name) for name in todo)  # their modules need nothing
+        unordered = Graph(dict.fromkeys(todo, ())) if hooks else None
+        graph = policy.graph or unordered or self.deployment.graph
         self.work_on(graph.subset(todo), policy.work, on_failure=policy.on_failure)
 
     def select(self, selected: Sequence[str], skip: Callable[[str], str | None]) -> list[str]:

@@ -15,6 +15,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from orchestrator.app.services import Services
+from orchestrator.app.session import Session
 from orchestrator.app.steps.engine_calls import call, call_spec, error_text, failure, patiently
 from orchestrator.app.steps.guards import StateBindings
 from orchestrator.domain.blueprint.blueprint import Deployment, Output, Step
@@ -24,6 +25,7 @@ from orchestrator.domain.blueprint.stored_deployment import (
     UnreadableDeployment,
     content_digest,
     parse_deployment,
+    stored_form,
 )
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_state import is_newer
@@ -81,6 +83,16 @@ def store_lock_content(services: Services, lock: bytes | None) -> str | None:
     digest = content_digest(lock)
     store_once(services, lock_file_blob(digest), lock)
     return digest
+
+
+def store_deployment(session: Session) -> None:
+    """
+    Store the run's deployment, without secrets, and set its digest in the run record.
+    """
+    text = stored_form(session.deployment, session.services.key).to_json().encode()
+    digest = content_digest(text)
+    store_once(session.services, deployment_blob(digest), text)
+    session.set_deployment(digest)
 
 
 def store_once(services: Services, name: str, data: bytes) -> None:
