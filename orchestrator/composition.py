@@ -1,6 +1,5 @@
 """
-The composition root: the only place that names the concrete classes, imported by commands as
-needed.
+The composition root: the only place that names the concrete classes.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ def open_store(
     project: ProjectContext, location: StoreLocation | None = None, tell: Tell = warn
 ) -> closing[WatchedStore]:
     """
-    Return the store at a location, else the project's own. ``tell`` is called if it should not be
-    relied on.
+    Return the store at a location, else the project's own; ``tell`` gets what speaks against it.
     """
     from orchestrator.stores.project_store import project_store
 
@@ -97,8 +95,7 @@ def open_services(
 ) -> Iterator[Services]:
     """
     Yield the services of a command that runs an engine and, with ``records``, writes records.
-    Raises Invalid if the ``current_modules``, which are those of the project, do not accept the
-    engine.
+    Raises Invalid if ``current_modules``, those of the project, do not accept the engine.
     """
     from orchestrator.app.event_relay import RedactingSink
     from orchestrator.app.services import Services
@@ -115,11 +112,10 @@ def open_services(
     from orchestrator.stores.project_key import project_key
     from orchestrator.stores.runs import DirectorySpool
 
-    settings, own, clock = project.settings, project.own_dir, SystemClock()
-    check_trusted(settings.trust, deployment)
-    environment, notes = child_environment(
-        project.environ, allow=settings.allow_environment, gogc=settings.gogc
-    )
+    own, allowed, clock = project.own_dir, project.settings.allow_environment, SystemClock()
+    check_trusted(project.settings.trust, deployment)
+    gogc = project.settings.gogc
+    environment, notes = child_environment(project.environ, allow=allowed, gogc=gogc)
     masker = Masker([*deployment.secrets(), *environment_secrets(environment)])
     with open_store(project, deployment.operations) as store:
         services = Services(

@@ -115,3 +115,11 @@ def test_every_folder_stands_in_the_architecture() -> None:
     }
     assert len(folders) > 15
     assert sorted(folder for folder in folders if f"`{folder}`" not in ARCHITECTURE) == []
+
+
+def test_the_composition_root_stays_small() -> None:
+    """
+    It names concrete classes and does nothing else, so 150 lines are enough.
+    """
+    text = (REPOSITORY / "orchestrator/composition.py").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
