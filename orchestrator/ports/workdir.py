@@ -61,6 +61,13 @@ class Snapshot(Struct, frozen=True):
         """
         return {**(self.provider_uses or {}), **self.provider_sources}
 
+    @property
+    def has_ephemeral_variables(self) -> bool:
+        """
+        Whether the module has ephemeral variables, which an apply of a saved plan needs again.
+        """
+        return any(item.ephemeral for item in self.variables.values())
+
     def configuration_depends_on_resources(self, configuration: str) -> bool:
         """
         Return whether a provider configuration of the module, named as in `StateObject`, may depend

@@ -75,10 +75,6 @@ from orchestrator.ports.engine import Apply, Approve, CallSpec, Cancel
 BeforeMutation = Callable[[], StepResult | None]
 
 
-#: A plan that there is already: None where one has to be made and saved.
-ReadyPlan = Callable[[], EnginePlan | None]
-
-
 def nothing_before() -> None:
     """
     Do nothing before the mutation.
@@ -128,8 +124,7 @@ class StepPipeline:
         if self.verb == "apply":
             check_settings(self.services, self.session.deployment, self.step, self.inputs)
         # What comes first would have an engine wait that holds the lock of the provider state.
-        ready = self._waiting_plan if first is nothing_before else self._given_plan
-        with self.approved_plan(ready) as plan:
+        with self.approved_plan(may_wait=first is nothing_before) as plan:
             if plan.empty:
                 return self.record_unchanged(plan)
             before = first()
@@ -142,16 +137,16 @@ class StepPipeline:
             return self.mutate(plan)
 
     @contextlib.contextmanager
-    def approved_plan(self, ready: ReadyPlan | None = None) -> Iterator[CheckedPlan]:
+    def approved_plan(self, *, may_wait: bool = False) -> Iterator[CheckedPlan]:
         """
-        Yield the plan to execute, checked and approved; an empty one needs no approval.
+        Yield the plan to execute, checked and approved; an empty one needs no approval. With
+        ``may_wait`` it may be that of an engine which waits to apply it.
         """
         check = partial(check_state, may_be_missing=self.verb == "destroy")
-        with self._planned(check, "refused", ready or self._given_plan) as plan:
+        with self._planned(check, "refused", may_wait=may_wait) as plan:
             if plan.empty and not self.options.reviewed:
-                self._is_covered(
-                    plan
-                )  # nothing to do may be due to another input than was approved
+                # Nothing to do may be due to another input than was approved.
+                self._is_covered(plan)
             if not plan.empty:
                 # Without a refresh nobody has noticed yet that the provider may be a wrong one.
                 if not self.options.refresh:
@@ -194,7 +189,7 @@ class StepPipeline:
         Record a provider state that somebody else made: as ``ok`` if a plan for it is empty, else
         as ``error`` if a reason accepts the changes of an apply.
         """
-        with self._planned(lambda *_: None, "doubted", self._given_plan) as plan:
+        with self._planned(lambda *_: None, "doubted") as plan:
             if not plan.before.objects:
                 raise Refused(
                     "nothing_to_adopt",
@@ -248,17 +243,19 @@ class StepPipeline:
 
     @contextlib.contextmanager
     def _planned(
-        self, check: StateCheck, missing_objects: MissingObjects, ready: ReadyPlan
+        self, check: StateCheck, missing_objects: MissingObjects, *, may_wait: bool = False
     ) -> Iterator[CheckedPlan]:
         """
-        Yield the plan to execute: the ``ready`` one, or a saved one. At the end, its file and the
+        Yield the plan to execute: the ready one, or a saved one. At the end, its file and the
         variable file are removed, and no engine waits any more.
         """
         try:
             self.facts.write_inputs()
             if self._engine_plan is None:
-                self._phase("plan")
-            engine_plan = ready()
+                now = self.services.clock.now()
+                begun = PhaseStarted(at=now, step=self.step.name, phase="plan")
+                self.services.sink.emit(begun)
+            engine_plan = self._ready_plan(may_wait=may_wait)
             if engine_plan is not None:
                 yield check_plan(
                     self.services,
@@ -306,17 +303,14 @@ class StepPipeline:
                 level="warning",
             )
 
-    def _given_plan(self) -> EnginePlan | None:
-        return self._engine_plan
-
-    def _waiting_plan(self) -> EnginePlan | None:
+    def _ready_plan(self, *, may_wait: bool) -> EnginePlan | None:
         """
-        Return the given plan, else that of a waiting engine, if possible.
+        Return the plan that was given; else that of an engine which waits, if one may. None if a
+        plan has to be made and saved.
         """
-        if self._engine_plan is not None or self.verb != "apply":
+        may_wait = may_wait and self.verb == "apply" and self._engine_plan is None
+        if not may_wait or not is_possible(self.session, self.prepared, self.options):
             return self._engine_plan
-        if not is_possible(self.session, self.prepared, self.options):
-            return None
         self._asked = True
         return plan_and_ask(
             self.session,
@@ -337,18 +331,6 @@ class StepPipeline:
             delete_after=(self.evidence / "plan.tfplan", self.var_file),
             timeout=self.step.timeout or self.services.limits.timeout,
         )
-
-    def _phase(self, name: str) -> None:
-        self.services.sink.emit(
-            PhaseStarted(at=self.services.clock.now(), step=self.step.name, phase=name)
-        )
-
-    @property
-    def _ephemeral(self) -> bool:
-        """
-        Whether the module has ephemeral variables, which an apply of a saved plan needs again.
-        """
-        return any(item.ephemeral for item in self.prepared.snapshot.variables.values())
 
     def _is_covered(self, plan: CheckedPlan) -> bool:
         """
@@ -496,12 +478,13 @@ class StepPipeline:
     def _request(self, plan: CheckedPlan) -> Apply | Approve:
         if plan.waits:
             return Approve()
-        if self._ephemeral:
+        ephemeral = self.prepared.snapshot.has_ephemeral_variables
+        if ephemeral:
             variables = self.prepared.work_dir.variables
             write_variables(self.services, self.var_file, self.inputs, variables)
         return Apply(
             plan=plan.file,
-            var_file=self.var_file if self._ephemeral else None,
+            var_file=self.var_file if ephemeral else None,
             parallelism=self.options.parallelism,
             lock_timeout=self.options.lock_timeout,
         )

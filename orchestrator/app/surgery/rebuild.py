@@ -208,7 +208,7 @@ def _carry_out(
     plan: CheckedPlan,
     imports: Mapping[str, str],
 ) -> StepResult:
-    ephemeral = any(v.ephemeral for v in runner.steps.prepared[name].snapshot.variables.values())
+    ephemeral = runner.steps.prepared[name].snapshot.has_ephemeral_variables
     updated = tuple(item for item in plan.journal.changes if item.action == "update")
     lock_timeout = runner.options.plan.lock_timeout
     return operate(
