@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from orchestrator.project import ProjectContext
+from orchestrator.stores.project_store import Tell, changed_secrets, project_store
+from orchestrator.stores.runs import DirectorySpool, RunDirectory
 from orchestrator.system import RandomIds, SystemClock, actor, source, warn
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import Deployment, StoreLocation
     from orchestrator.ports.run_files import RunFiles
     from orchestrator.ports.system import Approver, Sink, StopToken
-    from orchestrator.stores.project_store import Tell
     from orchestrator.stores.sequence_memory import WatchedStore
 
 
@@ -29,8 +30,6 @@ def open_store(
     """
     Return the store at a location, else the project's own; ``tell`` gets what speaks against it.
     """
-    from orchestrator.stores.project_store import project_store
-
     return closing(project_store(project, location or project.operations, tell))
 
 
@@ -49,8 +48,6 @@ def run_files(project: ProjectContext) -> RunFiles:
     """
     Return the run files of this machine.
     """
-    from orchestrator.stores.runs import RunDirectory
-
     return RunDirectory(project.own_dir / "runs")
 
 
@@ -63,8 +60,6 @@ def open_read_context(
     """
     from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.engine.process.identity import SystemProcesses
-    from orchestrator.stores.project_store import changed_secrets
-    from orchestrator.stores.runs import DirectorySpool
 
     with open_store(project, location) as store:
         yield ReadContext(
@@ -110,7 +105,6 @@ def open_services(
     from orchestrator.loading.summary import neighbour_urls
     from orchestrator.rego import RegoRules
     from orchestrator.stores.project_key import project_key
-    from orchestrator.stores.runs import DirectorySpool
 
     own, allowed, clock = project.own_dir, project.settings.allow_environment, SystemClock()
     check_trusted(project.settings.trust, deployment)
