@@ -351,7 +351,7 @@ _REMOVED = Act(happens="an object is removed from state")
         Act("orchestrator destroy web", meanwhile="the store is put back"),
     ]
 )
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True)
 @given(st.lists(acts(), max_size=7))
 def test_nothing_that_we_made_drops_out_of_sight(later: list[Act]) -> None:
     """
