@@ -33,7 +33,6 @@ from orchestrator.app.steps.guards import (
     check_adopted_records,
     check_dependents,
     check_retained,
-    check_state,
     describe_doubts,
 )
 from orchestrator.app.steps.planned_step import (
@@ -45,9 +44,7 @@ from orchestrator.app.steps.planned_step import (
     plan_step,
 )
 from orchestrator.app.steps.policy import check_protected, rego_violations
-from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
-from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.destroy import Teardown, applied_graph, teardown
 from orchestrator.domain.documents.plan import AffectedStep, PlanDocument, PlanMethod, PlannedStep
 from orchestrator.domain.events.events import PhaseStarted
@@ -365,27 +362,33 @@ class Planner:
         ``check`` raises if its plan is refused.
         """
         verb = verb or self.request.verb
-        composed = self.composed.get(name)
-        prepared = self.steps.prepared[name]
+        destroying = verb == "destroy"
+        services, composed = self.services, self.composed.get(name)
+        prepared, values, options = self.steps.prepared[name], self.steps.values, self._options
         if composed is not None:
-            inputs, proposal = composed.inputs, self._checked(name, composed)
+            inputs = composed.inputs
+            proposal = check_plan(services, prepared, inputs, options, composed.plan)
         else:
-            now = self.services.clock.now()
-            self.services.sink.emit(PhaseStarted(at=now, step=name, phase="plan"))
-            values = self.steps.values
+            now = services.clock.now()
+            services.sink.emit(PhaseStarted(at=now, step=name, phase="plan"))
             inputs = (
-                values.recorded_inputs(prepared)
-                if verb == "destroy"
-                else values.inputs(prepared.step)
+                values.recorded_inputs(prepared) if destroying else values.inputs(prepared.step)
             )
-            proposal = self._step_plan(prepared, inputs, verb)
+            proposal = plan_step(
+                services,
+                prepared,
+                inputs,
+                options,
+                direction=verb,
+                evidence=self._evidence(name),
+            )
         if hook_of(name) is None:  # what a step declares as its actions goes with the step
-            self._approved[name] = approved_step(self.services, prepared, inputs, proposal)
+            self._approved[name] = approved_step(services, prepared, inputs, proposal)
         if proposal.content is not None:
             self._contents[name] = proposal.content
         separate = composed is None
         moving = self._unapplied_upstreams if separate else self.rows.moving_needs
-        first = moving(name) if verb == "apply" else ()
+        first = () if destroying else moving(name)
         method: PlanMethod = "separate" if separate else "composed"
         try:
             check_adopted(
@@ -393,10 +396,10 @@ class Planner:
                 prepared.record,
                 proposal.before,
                 proposal.journal,
-                accepted=self.request.options.plan.accept_adopted,
+                accepted=options.accept_adopted,
             )
             kept = None
-            if verb == "apply":
+            if not destroying:
                 record, journal = prepared.record, proposal.journal
                 kept = check_retained(self.deployment, prepared.step, record, journal)
             check(proposal)
@@ -411,17 +414,14 @@ class Planner:
         reasons = [kept] if kept else []
         reasons += [STATE_REWRITTEN] if proposal.rewrites_state else []
         if proposal.doubts:
-            destroying = verb == "destroy"
             effect = "it would not end `destroyed`" if destroying else "an apply is refused"
             doubts = f"in doubt, so {effect}: {describe_doubts(proposal.doubts)}"
             if not destroying:
                 self.rows.codes.append(InDoubt.exit_code)
-                only = step_options(self.deployment, name)
-                doubts += f"; first: `{command_line(self.deployment, 'reconcile', *only)}`"
+                doubts += f"; first: `{prepared.reconcile}`"
             elif not proposal.journal.changes:
-                recover = command_line(
-                    self.deployment, "recover", *step_options(self.deployment, name)
-                )
+                only = step_options(self.deployment, name)
+                recover = command_line(self.deployment, "recover", *only)
                 raise InDoubt(f"{name}: {doubts}", hint=recover)
             reasons.append(doubts)
         if first:
@@ -433,37 +433,7 @@ class Planner:
             reason="; ".join(reasons) or None,
             method=method,
             plan=proposal.shown,
-            before_destroy=self._first(name) if verb == "destroy" else None,
-        )
-
-    def _step_plan(
-        self, prepared: PreparedStep, inputs: StepInputs, verb: Direction
-    ) -> CheckedPlan:
-        """
-        Return a plan of the step alone.
-        """
-        name = prepared.step.name
-        return plan_step(
-            self.services,
-            prepared,
-            inputs,
-            self._options,
-            direction=verb,
-            evidence=self._evidence(name),
-        )
-
-    def _checked(self, name: str, composed: ComposedStep) -> CheckedPlan:
-        """
-        Return the step's part of the composed plan, checked against its record.
-        """
-        return check_plan(
-            self.services,
-            self.steps.prepared[name],
-            composed.inputs,
-            self._options,
-            composed.plan,
-            check_state,
-            "refused",
+            before_destroy=self._first(name) if destroying else None,
         )
 
     @property

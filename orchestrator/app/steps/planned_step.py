@@ -313,8 +313,8 @@ def check_plan(
     inputs: StepInputs,
     options: PlanOptions,
     plan: EnginePlan,
-    check: StateCheck,
-    missing_objects: MissingObjects,
+    check: StateCheck = check_state,
+    missing_objects: MissingObjects = "refused",
     *,
     run_id: str = "",
 ) -> CheckedPlan:
