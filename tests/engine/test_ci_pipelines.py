@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -94,7 +95,7 @@ class Repository:
         self.comments = root / "comments"
         self.environ = dict(s3.environ)
         self._jobs = 0
-        bucket = f"ci-{root.parent.name}-{root.name}".replace("_", "-").lower()[-60:].strip("-")
+        bucket = f"ci-{uuid.uuid4().hex}"
         s3.make_bucket(bucket)
         config = {
             **s3.config,
@@ -110,8 +111,16 @@ class Repository:
         self.files.write("modules/m/main.tf", MODULE)
         self.files.write("orchestrator.yaml", "project: acme\n")
         python = f"{shlex.quote(sys.executable)} -m orchestrator"
-        self._tool("orchestrator", f'export PYTHONPATH={REPOSITORY}; exec {python} "$@"')
-        self._tool("pipx", '[ "$1" = install ] && [ -n "$2" ]')
+        program = f'export PYTHONPATH={REPOSITORY}; exec {python} "$@"'
+        self._tool(
+            "pipx",
+            f"""
+            [ "$1" = install ] && [ -n "$2" ] || exit 64
+            mkdir -p "$HOME/.local/bin"
+            printf '#!/bin/sh\\n%s\\n' {shlex.quote(program)} > "$HOME/.local/bin/orchestrator"
+            chmod 700 "$HOME/.local/bin/orchestrator"
+            """,
+        )
         self._tool(
             "gh",
             f"""
@@ -201,6 +210,7 @@ class GitHub:
             "GITHUB_RUN_ID": run,
             "GITHUB_STEP_SUMMARY": str(summary),
             "GITHUB_WORKSPACE": str(checkout),
+            "PATH": f"{machine}/home/.local/bin:{environ['PATH']}",  # what pipx installs is on it
             "RUNNER_OS": "Linux",
             "RUNNER_TEMP": str(machine / "temp"),
             "RUNNER_TRACKING_ID": f"github_{machine.name}",
@@ -285,7 +295,9 @@ class GitLab:
             done.steps["after_script"] = bash(after, checkout, environ, "-eo", "pipefail")
         place = self.repository.artifacts / known["CI_PIPELINE_ID"]
         place.mkdir(exist_ok=True)
-        for path in job.get("artifacts", {}).get("paths", ()):
+        artifacts = job.get("artifacts", {})
+        kept = done.steps["script"].code == 0 or artifacts.get("when") == "always"
+        for path in artifacts.get("paths", ()) if kept else ():
             if (checkout / path).exists():
                 shutil.copy(checkout / path, place)
         return done
