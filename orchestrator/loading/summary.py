@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from orchestrator.app.inspection.orphans import noted_stores
 from orchestrator.domain.blueprint.blueprint import (
@@ -280,24 +280,42 @@ def seen_locations(
     no file says where its records are. Each gets the configuration of a known store of its kind. A
     known store that cannot be read is skipped.
     """
-    configs = {(location.url or "").partition(":")[0]: location.config for location in known}
     urls = {
         url: True
         for url, places in project.seen_stores().items()
         if any(is_wanted(*place) for place in places)
     }
-    servers, noted = set(), list[str]()
+    servers: dict[tuple[str, str], StoreLocation] = {}
+    noted: list[str] = []
     for location in known:
         if location.is_shared:
             with suppress(StoreUnavailable, Refused), open_store(location) as store:
-                servers.add(_server(store.url))
+                servers.setdefault(_server(store.url), location)
                 noted += [url for place, url in noted_stores(store) if is_wanted(*place)]
     for url in noted:
         urls.setdefault(url, _server(url) in servers)
+    kinds = {scheme: location for (scheme, _), location in servers.items()}
     return [
-        StoreLocation(url=url, config=configs.get(url.partition(":")[0], {}), is_trusted=is_trusted)
+        _reached_as(servers.get(_server(url), kinds.get(_server(url)[0])), url)
+        if is_trusted
+        else StoreLocation(url=url, is_trusted=False)
         for url, is_trusted in urls.items()
     ]
+
+
+def _reached_as(known: StoreLocation | None, url: str) -> StoreLocation:
+    """
+    Return the location of a URL that has no credentials, with those of a known store.
+    """
+    if known is None:
+        return StoreLocation(url=url)
+    named = urlsplit(known.url or "")
+    if named.scheme in DATABASES:
+        if not (named.netloc or named.path.strip("/")):
+            named = urlsplit(str(known.config.get("conn_str") or ""))
+        with_user = named._replace(path=urlsplit(url).path) if named.netloc else urlsplit(url)
+        return StoreLocation(url=with_user.geturl())
+    return StoreLocation(url=url, config={**known.config, **dict(parse_qsl(named.query))})
 
 
 def _server(url: str) -> tuple[str, str]:

@@ -41,7 +41,7 @@ def project_store(project: ProjectContext, location: StoreLocation, tell: Tell) 
     if not trust.allows_store(location.url, project.project_dir):
         raise Refused(
             "untrusted",
-            trust.forbidden(f"the operation store {location.url}", "stores"),
+            trust.forbidden(f"the operation store {location.shown}", "stores"),
             hint="name one of its stores by `operations.url`",
         )
     file = sqlite_file(location.url, project.project_dir, project.environ)

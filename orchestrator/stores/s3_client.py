@@ -9,8 +9,10 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.client_settings import (
@@ -52,8 +54,9 @@ def s3_client(
         or environ.get("AWS_DEFAULT_REGION", "us-east-1")
     )
     custom = endpoint_of("s3", settings, environ) or environ.get("AWS_ENDPOINT_URL")
-    path_style = flag(settings.get("use_path_style") or settings.get("force_path_style"))
     server = custom or _regional_endpoint(region, settings, environ)
+    wanted = flag(settings.get("use_path_style") or settings.get("force_path_style"))
+    path_style = wanted or _is_address(urlsplit(server).hostname or "")
     # The client wants the bucket in the host's name itself where it is to be there.
     scheme, _, host = server.partition("://")
     config: S3Config = {
@@ -91,6 +94,17 @@ def endpoint_of(service: str, settings: Mapping[str, Any], environ: Mapping[str,
         environ.get(f"AWS_{service.upper()}_ENDPOINT"),
     )
     return str(next(filter(None, values), ""))
+
+
+def _is_address(host: str) -> bool:
+    """
+    Whether a host is an IP address: no name of a bucket can stand before it.
+    """
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _regional_endpoint(region: str, settings: Mapping[str, Any], environ: Mapping[str, str]) -> str:

@@ -17,6 +17,7 @@ from orchestrator.domain.blueprint.blueprint import (
     PREFIX,
     STORE_URLS,
     StoreLocation,
+    shown_url,
     store_url_problem,
     url_scheme,
 )
@@ -81,7 +82,7 @@ def sqlite_file(url: str | None, project_dir: Path, environ: Mapping[str, str]) 
     wrong = store_url_problem(url, environ)
     if wrong is not None:
         hint = f"use {STORE_URLS}"
-        raise Invalid([Problem(f"operations.url {_shown(url)}: {wrong}", hint=hint)])
+        raise Invalid([Problem(f"operations.url {shown_url(url)}: {wrong}", hint=hint)])
     match url_scheme(url):
         case None:
             return project_dir / url
@@ -90,13 +91,6 @@ def sqlite_file(url: str | None, project_dir: Path, environ: Mapping[str, str]) 
             return project_dir / re.sub(r"^//+", "/", unquote(urlsplit(url).path))
         case _:
             return None
-
-
-def _shown(url: str) -> str:
-    """
-    Return a URL without secrets.
-    """
-    return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
 
 
 # Whether records lie where everybody who shares the provider states finds them.

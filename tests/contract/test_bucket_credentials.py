@@ -461,6 +461,8 @@ def test_keys_are_found_where_the_block_says(
             "s3-fips.dualstack.us-east-1.amazonaws.com",
         ),
         ({"endpoint": "https://other:9000"}, {}, "other:9000"),
+        ({"endpoint": "https://10.0.0.7:9000"}, {}, "10.0.0.7:9000"),
+        ({"endpoint": "https://[::1]:9000"}, {}, "[::1]:9000"),
         ({}, {"AWS_S3_ENDPOINT": "https://other"}, "other"),
         ({}, {"AWS_ENDPOINT_URL": "https://other"}, "other"),
     ],
@@ -477,7 +479,8 @@ def test_a_bucket_is_where_the_backend_looks_for_it(
     client = open_bucket("s3://acme/x", {**keys, **config}, environ).client
 
     assert isinstance(client, S3Store)
-    expected = f"https://{host}" if path_style else f"https://acme.{host}"
+    by_path = path_style or host.endswith(("7:9000", "]:9000"))  # no name is before an address
+    expected = f"https://{host}" if by_path else f"https://acme.{host}"
     assert client.config.get("endpoint") == expected
     if host.startswith("s3"):
         region = str(client.config.get("region"))

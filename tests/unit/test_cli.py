@@ -246,23 +246,28 @@ def test_a_store_command_works_on_the_one_store_there_is(
         assert f"sqlite://{project.root / place}" in said or f"{project.root / place}:" in said
 
 
+@pytest.mark.parametrize(
+    "url", ["sqlite:bad.db", "postgres://ada:tr0ub4dor@127.0.0.1:1/x?password=tr0ub4dor"]
+)
 def test_the_status_of_all_tells_what_can_be_read(
-    project: Project, capsys: pytest.CaptureFixture[str]
+    project: Project, capsys: pytest.CaptureFixture[str], url: str
 ) -> None:
     """
-    A store that cannot be read hides none of the others: whose it is and why is said, and it is not
-    taken for empty, exit 22.
+    A store that cannot be read hides none of the others: whose it is and why is said, without what
+    may be secret in its URL, and it is not taken for empty, exit 22.
     """
-    text = BLUEPRINT.replace("name: good", 'name: bad\noperations: {url: "sqlite:bad.db"}')
+    text = BLUEPRINT.replace("name: good", f'name: bad\noperations: {{url: "{url}"}}')
     project.write("blueprints/bad.yaml", text)
     project.write("bad.db", "no database")
 
     code = main(["status"])
     said = capsys.readouterr()
     as_json = main(["status", "--json"])
-    document = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr().out
+    document = json.loads(printed)
 
     assert (code, as_json) == (22, 22)
+    assert "tr0ub4dor" not in said.out + said.err + printed
     assert "good/default  pending" in said.out
     assert "bad/default not known: " in said.out
     assert "bad/prod not known: " in said.out

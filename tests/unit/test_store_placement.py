@@ -4,12 +4,16 @@ Operation state lies beside provider state: where that is, and what is refused e
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from orchestrator.domain.blueprint.blueprint import StoreLocation
+from orchestrator.domain.values import changed_fields
 from orchestrator.errors import Invalid, StoreUnavailable
+from orchestrator.loading.summary import seen_locations
+from orchestrator.project import project_context
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 from orchestrator.stores.sqlite import SqliteStore
@@ -18,6 +22,86 @@ from tests.fakes.entries import claim, entry
 from tests.fakes.project import ProjectOnDisk
 
 STEPS = "steps: {a: {module: ../modules/plain}}\n"
+
+
+class Known(MemoryStore):
+    """
+    A known store at a URL, in which a run has noted where the environment ``old`` has its own.
+    """
+
+    def __init__(self, url: str, noted: str) -> None:
+        super().__init__()
+        self._known_url = url
+        self.put_blob("stores/b/old", noted.encode())
+
+    @property
+    def url(self) -> str:
+        return self._known_url
+
+
+_ENDPOINT = "endpoint=http://127.0.0.1:9000"
+
+
+@pytest.mark.parametrize(
+    ("known", "opened", "noted", "found"),
+    [
+        (
+            StoreLocation(url=f"s3://a/o?{_ENDPOINT}&region=x", config={"profile": "p"}),
+            f"s3://a/o?{_ENDPOINT}",
+            f"s3://old/o?{_ENDPOINT}",
+            StoreLocation(
+                url=f"s3://old/o?{_ENDPOINT}",
+                config={"profile": "p", "endpoint": "http://127.0.0.1:9000", "region": "x"},
+            ),
+        ),
+        (
+            StoreLocation(url="postgresql://ada:secret@db/a?sslmode=require"),
+            "postgres://db/a",
+            "postgres://db/old",
+            StoreLocation(url="postgresql://ada:secret@db/old?sslmode=require"),
+        ),
+        (
+            StoreLocation(url="postgres:", config={"conn_str": "postgres://ada:secret@db/a"}),
+            "postgres://db/a",
+            "postgres://db/old",
+            StoreLocation(url="postgres://ada:secret@db/old"),
+        ),
+        (
+            StoreLocation(url="postgres://ada:secret@db/a"),
+            "postgres://db/a",
+            "postgres://elsewhere/old",
+            StoreLocation(url="postgres://elsewhere/old", is_trusted=False),
+        ),
+        (
+            StoreLocation(url="az://a/o", config={"access_key": "secret"}),
+            "az://a/o?account=acme",
+            "az://old/o?account=another",
+            StoreLocation(url="az://old/o?account=another", is_trusted=False),
+        ),
+    ],
+)
+def test_a_noted_store_gets_the_credentials_of_a_known_one_on_its_server_only(
+    project: ProjectOnDisk, known: StoreLocation, opened: str, noted: str, found: StoreLocation
+) -> None:
+    """
+    Those of a URL as well as those of a backend block. Whoever may write into one store does not
+    have the credentials sent to a server of theirs.
+    """
+
+    def open_store(_: StoreLocation) -> closing[MemoryStore]:
+        return closing(Known(opened, noted))
+
+    def seen(wanted: str) -> list[StoreLocation]:
+        def is_wanted(_: str, environment: str) -> bool:
+            return environment == wanted
+
+        context = project_context(project.root)
+        return seen_locations(context, [known], is_wanted, open_store)
+
+    (location,) = seen("old")
+    assert dict(changed_fields(location)) == dict(changed_fields(found))
+    assert seen("prod") == []
+    assert "secret" not in location.shown
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def status_of_all(
             if len(unread) + 1 == len(summaries):
                 raise
             name = f"{summary.blueprint}/{summary.environment}"
-            url = summary.operations.url or ""
+            url = summary.operations.shown
             unread.append(UnreadStore(url=url, message=exc.message, blueprint=name))
             continue
         if summary.operations not in places:
@@ -131,7 +131,7 @@ def status_of_all(
             with open_context(place) as context:
                 documents += undeclared_documents(context, declared)
         except OrchestratorError as exc:
-            unread.append(UnreadStore(url=place.url or "", message=exc.message))
+            unread.append(UnreadStore(url=place.shown, message=exc.message))
     return StatusListDocument(
         project=project, blueprints=tuple(documents), unread_stores=tuple(unread)
     )

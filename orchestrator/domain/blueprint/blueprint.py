@@ -83,6 +83,16 @@ def store_url_problem(url: str, environ: Mapping[str, str]) -> str | None:
     return None if is_valid else "its host or port is none"
 
 
+def shown_url(url: str) -> str:
+    """
+    Return a URL without what may be secret in it.
+
+    >>> shown_url("postgres://ada:secret@db/ops?password=secret")
+    'postgres://db/ops'
+    """
+    return re.sub(r"//[^/@]*@", "//", url).partition("?")[0]
+
+
 class StoreLocation(Struct, frozen=True):
     """
     The location of a blueprint's operation store.
@@ -102,6 +112,13 @@ class StoreLocation(Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"StoreLocation({self.backend!r}, {self.url!r})"
+
+    @property
+    def shown(self) -> str:
+        """
+        The URL without what may be secret in it.
+        """
+        return shown_url(self.url or "")
 
     @property
     def lacks_shared_store(self) -> bool:
