@@ -56,10 +56,10 @@ def parse_state(raw: bytes) -> PulledState:
         raise ValueError(f"not a provider state: {exc!r}") from exc
 
 
-def local_state(directory: Path, environment: Mapping[str, str]) -> bytes | None:
+def local_state(directory: Path, environment: Mapping[str, str]) -> PulledState | None:
     """
-    Return what ``state pull`` would print in a working directory whose state is a local file. None
-    if it is not, or is encrypted: then the engine must be called.
+    Return the provider state of a working directory whose state is a local file. None if it is not,
+    or is encrypted: then the engine must be called.
     """
     if environment.get("TF_WORKSPACE", "default") != "default":
         return None
@@ -70,13 +70,11 @@ def local_state(directory: Path, environment: Mapping[str, str]) -> bytes | None
         backend = json.loads(read_regular(notes / "terraform.tfstate"))["backend"]
         if backend["type"] != "local" or not backend["config"]["path"]:
             return None
-        state = read_regular(directory / backend["config"]["path"])
-        parse_state(state)
+        return parse_state(read_regular(directory / backend["config"]["path"]))
     except FileNotFoundError as exc:
-        return None if Path(exc.filename).parent == notes else b""
+        return None if Path(exc.filename).parent == notes else _NEVER_WRITTEN
     except (OSError, ValueError, LookupError, TypeError):
         return None
-    return state
 
 
 def state_in_plan(plan: Path) -> PulledState | None:

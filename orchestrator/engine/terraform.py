@@ -130,7 +130,7 @@ class TerraformEngine:
         if isinstance(request, Pull) and not stop.stopping:
             state = local_state(spec.directory, self._environment | dict(spec.environment))
             if state is not None:
-                return _read(spec, state)
+                return CallResult(exit_code=0, messages=(), complete=True, state=state)
         if not isinstance(request, Init) or self._plugin_cache is None or stop.stopping:
             return self._call(request, spec, stop=stop, observe=observe)
         with self._plugin_cache.filling(spec.directory) as environment:
@@ -281,8 +281,10 @@ class TerraformEngine:
 
     def pulled_state(self, result: CallResult) -> PulledState:
         """
-        Return the state that a ``Pull`` printed. Raises EngineFailed if it is none.
+        Return the state that a ``Pull`` read or printed. Raises EngineFailed if it is none.
         """
+        if result.state is not None:
+            return result.state
         if result.exit_code != 0 or result.stdout is None:
             raise EngineFailed(
                 "readback",
@@ -452,23 +454,6 @@ def _leftovers(files: CallFiles, spec: CallSpec) -> tuple[Path, ...]:
     Return the files to remove when the call has ended.
     """
     return (*spec.delete_after, files.early_variables)
-
-
-def _read(spec: CallSpec, state: bytes) -> CallResult:
-    """
-    Return the result of a ``Pull`` that needed no engine, and write the files that the engine would
-    write. Raises EngineFailed if they cannot be written.
-    """
-    files = CallFiles.of(spec)
-    try:
-        stdout, stderr = files.open_output()
-        os.close(stderr)
-        with os.fdopen(stdout, "wb") as file:
-            file.truncate()
-            file.write(state)
-    except OSError as exc:
-        raise EngineFailed("readback", f"{files.stdout}: {exc.strerror}") from exc
-    return CallResult(exit_code=0, messages=(), complete=True, stdout=files.stdout)
 
 
 def _watch(

@@ -226,7 +226,8 @@ class CallResult(Struct, frozen=True):
 
     ``messages`` are all that it printed. ``complete``: the event file ends with a whole line and
     the answer file exists. ``stopped``: we sent SIGINT. ``lock`` is the state lock that somebody
-    else holds, as the engine described it. ``waits``: it has not ended, see `PlanAndAsk`.
+    else holds, as the engine described it. ``waits``: it has not ended, see `PlanAndAsk`. ``state``
+    is the provider state that a `Pull` read without an engine.
     """
 
     exit_code: int | None
@@ -238,6 +239,7 @@ class CallResult(Struct, frozen=True):
     stdout: Path | None = None
     stderr_text: str = ""
     waits: bool = False
+    state: PulledState | None = None
 
 
 class RecoveredCall(Struct, frozen=True):

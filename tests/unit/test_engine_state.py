@@ -296,8 +296,8 @@ def test_a_local_state_is_read_without_an_engine(tmp_path: Path) -> None:
     """
     One that was never written is nothing, as ``state pull`` prints it.
     """
-    assert local_state(initialised(tmp_path / "a" / "root"), {}) == STATE
-    assert local_state(initialised(tmp_path / "b" / "root", state=None), {}) == b""
+    assert local_state(initialised(tmp_path / "a" / "root"), {}) == parse_state(STATE)
+    assert local_state(initialised(tmp_path / "b" / "root", state=None), {}) == parse_state(b"")
 
 
 @pytest.mark.parametrize(
