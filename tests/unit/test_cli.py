@@ -19,6 +19,9 @@ import pytest
 
 from orchestrator.cli.main import COMMANDS as NAMES
 from orchestrator.cli.main import VARIABLES, cli, main
+from orchestrator.domain.target import Target
+from orchestrator.stores.sqlite import SqliteStore
+from tests.fakes.entries import entry
 from tests.project import REPOSITORY, Project
 
 HEAVY = ("pydantic", "rich", "structlog", "yaml", "psutil", "pygohcl")
@@ -171,6 +174,24 @@ def test_who_only_reads_records_loads_nothing_that_runs_engines(
     wanted = (*idle, *(f"orchestrator.{name}" for name in ours))
 
     assert loaded(command, "good", of=wanted, directory=project.root) == []
+
+
+def test_a_status_of_what_is_well_loads_no_advice(project: Project) -> None:
+    """
+    What to do next is worked out where something is to be done.
+    """
+    advice = "orchestrator.domain.recovery.advice"
+    assert importlib.util.find_spec(advice)
+    assert loaded("status", "good", of=[advice], directory=project.root) == [advice]
+
+    project.write("orchestrator.yaml", "project: acme\n")
+    (project.root / ".orchestrator").mkdir(mode=0o700)
+    store = SqliteStore(project.root / ".orchestrator/operations.db")
+    source = {"blueprint_path": "blueprints/good.yaml"}
+    store.append(entry(Target("good", "default", "a"), source=source))
+    store.close()
+
+    assert loaded("status", "good", of=[advice], directory=project.root) == []
 
 
 # Mistakes at the command line

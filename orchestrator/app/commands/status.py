@@ -25,17 +25,10 @@ from orchestrator.domain.documents.status import (
     StepState,
     UnreadStore,
 )
-from orchestrator.domain.record.record import Attempt, OperationRecord
+from orchestrator.domain.record.record import Attempt, OperationRecord, parent_of
 from orchestrator.domain.record.run_record import NextCommand, RunRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Condition, Status, StepStatus
 from orchestrator.domain.record.verdicts import verdict_of, with_failed_attempt
-from orchestrator.domain.recovery.next_commands import (
-    about_orphans,
-    about_unrecorded,
-    after_children,
-    look_closer,
-    parent_of,
-)
 from orchestrator.domain.recovery.rerun_rules import failed_attempt, newest_finding
 from orchestrator.domain.target import Target, hook_of
 from orchestrator.domain.transitions.retention import is_overdue
@@ -258,15 +251,27 @@ def _next(
     about the ``selected`` steps.
     """
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)
+    tried = any(row.failed_attempt for row in shown)
+    unsettled = tried or any(row.status in unwell or row.in_doubt or row.spooled for row in shown)
+    pending = all(row.status is StepStatus.PENDING for row in shown)
+    unrecorded = pending and not records and not tried
+    owned = any(record.parent for record in records.values())
+    if not (unsettled or unrecorded or owned or orphans):
+        return ()
+    # Here: where all is well nothing of it is needed, and it is a thirtieth of a status.
+    from orchestrator.domain.recovery.next_commands import (
+        about_orphans,
+        about_unrecorded,
+        after_children,
+        look_closer,
+    )
+
     commands = []
-    if any(
-        row.status in unwell or row.in_doubt or row.spooled or row.failed_attempt for row in shown
-    ):
+    if unsettled:
         commands.append(
             look_closer(summary, *(word for step in selected for word in ("--step", step)))
         )
-    tried = any(row.failed_attempt for row in shown)
-    if not records and not tried and all(row.status is StepStatus.PENDING for row in shown):
+    if unrecorded:
         commands += about_unrecorded(summary)
     if selected:
         return tuple(commands)

@@ -22,6 +22,12 @@ class RecordModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow", populate_by_name=True, defer_build=True)
 
 
+class RecordPart(RecordModel, defer_build=False):
+    """
+    A part of several documents: built once, where it is defined, and not anew in each of them.
+    """
+
+
 CheckedState = Literal["requested", "terminating", "gone", "remaining", "unknown", "forgotten"]
 AbsenceMethod = Literal["state", "provider"]
 #: How absence is established where it rests on the word of a person.
@@ -77,7 +83,7 @@ class PlannedAction(RecordModel):
         return self.action == "import" or self.importing is not None
 
 
-class ObjectRef(RecordModel):
+class ObjectRef(RecordPart):
     """
     An object of the provider state: its identity, never its attributes.
     """
@@ -129,7 +135,7 @@ class AdoptedObject(RecordModel):
 ReadbackMethod = Literal["identity", "id", "search", "none"]
 
 
-class Readback(RecordModel):
+class Readback(RecordPart):
     """
     The provider's answer about an object in doubt, and ``why`` it proves no more. ``method`` is the
     query: by import id (``identity``, or the ``id`` that its create returned) or by a ``search``;
@@ -181,7 +187,7 @@ class SavedState(RecordModel):
     scope: tuple[tuple[Word, Word], ...] = ()
 
 
-class Doubt(RecordModel):
+class Doubt(RecordPart):
     """
     An object of which evidence does not tell whether the last mutation made, changed or removed it.
     The action ``forget`` means that it left the provider state and is not known to be gone: not by
@@ -234,7 +240,7 @@ class SettledDoubt(RecordModel):
 ReleaseReason = Literal["forgotten", "vanished"]
 
 
-class ReleasedObject(RecordModel):
+class ReleasedObject(RecordPart):
     """
     An object that is no longer managed and not proven gone: in the run ``run_id`` a plan forgot it,
     or its refresh did not find it.
@@ -286,7 +292,7 @@ class Resources(RecordModel):
         return tuple(item for item in self.released if (item.type, item.id) not in managed)
 
 
-class CheckedObject(RecordModel):
+class CheckedObject(RecordPart):
     """
     An object whose absence was checked: its delete was requested and not checked since; the
     provider still has it and may be deleting it; it is gone; it remains; or it is unknown. A
@@ -301,7 +307,7 @@ class CheckedObject(RecordModel):
     run_id: Word | None = None
 
 
-class Absence(RecordModel):
+class Absence(RecordPart):
     """
     The confirmation of absence: ``method`` is state, provider, parent, never_applied, or person if
     it rests on anybody's word.

@@ -20,6 +20,7 @@ from orchestrator.domain.record.objects import (
     AdoptedObject,
     ObjectRef,
     RecordModel,
+    RecordPart,
     Resources,
     SavedState,
     SettledDoubt,
@@ -69,7 +70,7 @@ class TargetRef(RecordModel):
 CRASHED = "the engine crashed"
 
 
-class Diagnostic(RecordModel):
+class Diagnostic(RecordPart):
     """
     A diagnostic of the engine, masked. ``address`` is None if the engine names none.
     """
@@ -89,7 +90,7 @@ class Diagnostic(RecordModel):
         return (file, int(line)) if file and line.isdecimal() else (self.at, None)
 
 
-class Fault(RecordModel):
+class Fault(RecordPart):
     """
     The reason why a target is in ``error``: stable code, phase and one-line summary. ``hook`` is
     set if a hook failed, in the phase of its command.
@@ -104,7 +105,7 @@ class Fault(RecordModel):
     hook: HookKind | None = None
 
 
-class Attempt(RecordModel):
+class Attempt(RecordPart):
     """
     An attempt that did not change the status and is kept beside it: one that changed nothing, or
     surgery, which changes provider state but no remote object.
@@ -127,7 +128,7 @@ class Attempt(RecordModel):
         return self.command in ("apply", "import") or self.error.code in CONTRADICTIONS
 
 
-class Actor(RecordModel):
+class Actor(RecordPart):
     user: Word
     host: Word
     ci: str | None = None  # name and job address of the CI system, where there is one
@@ -142,13 +143,13 @@ class OutputOrigin(RecordModel):
     at: datetime
 
 
-class Source(RecordModel):
+class Source(RecordPart):
     revision: Word | None = None
     dirty: bool = False
     blueprint_path: Word  # relative to the project, with "/"
 
 
-class EngineRef(RecordModel):
+class EngineRef(RecordPart):
     kind: Literal["terraform", "tofu"]
     version: Word
 
@@ -165,7 +166,7 @@ class ProviderState(RecordModel):
     serial: int | None = None
 
 
-class Retention(RecordModel):
+class Retention(RecordPart):
     """
     The reason, owner and date of review of a retained target; ``was`` is the status before.
     """
@@ -176,7 +177,7 @@ class Retention(RecordModel):
     was: Status | None = None
 
 
-class Check(RecordModel):
+class Check(RecordPart):
     """
     The result of one ``verify`` check.
     """
@@ -186,7 +187,7 @@ class Check(RecordModel):
     detail: str = ""
 
 
-class Verification(RecordModel):
+class Verification(RecordPart):
     verdict: Literal["verified", "failed", "unverified"]
     checks: tuple[Check, ...] = ()
     at: datetime
@@ -206,7 +207,7 @@ class PriorStatus(RecordModel):
     error: Fault | None = None
 
 
-class HookResult(RecordModel):
+class HookResult(RecordPart):
     """
     The result of the last run of a step's hook, ``compensate`` or ``before_destroy``. ``unknown``:
     it is not known whether it completed. ``by`` is its declaration without values; ``target`` the
@@ -225,7 +226,7 @@ class HookResult(RecordModel):
     was: PriorStatus | None = None
 
 
-class Lineage(RecordModel):
+class Lineage(RecordPart):
     """
     The run that this one repeats: by retry, redeploy, rollback or promotion.
     """
@@ -348,6 +349,15 @@ class OperationRecord(RecordModel):
 
     def _document(self) -> dict[str, Json]:
         return self.model_dump(mode="json", by_alias=True)
+
+
+def parent_of(
+    record: OperationRecord, records: Mapping[str, OperationRecord]
+) -> OperationRecord | None:
+    """
+    Return the record of the step that owns the target.
+    """
+    return records.get(Target.parse(record.parent).step) if record.parent else None
 
 
 def checksum_of(document: Mapping[str, Json]) -> str:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from orchestrator.domain.record.record import OperationRecord, Retention
+from orchestrator.domain.record.record import OperationRecord, Retention, parent_of
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.advice import Advice
@@ -21,7 +21,7 @@ from orchestrator.domain.recovery.command_line import BlueprintAddress, command_
 from orchestrator.domain.recovery.commands import command_of, destroy_options, make_way, move_state
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
 from orchestrator.domain.recovery.rerun_rules import APPLYING
-from orchestrator.domain.target import Target, step_of
+from orchestrator.domain.target import step_of
 
 #: The remedy that stands for carrying on with a command.
 _REMEDY_OF: Mapping[str, Remedy] = {
@@ -470,15 +470,6 @@ def after_children(
             command=command_line(blueprint, "destroy", *words),
             why=f"finish the destroy: {', '.join(children)} went with a parent that is gone",
         )
-
-
-def parent_of(
-    record: OperationRecord, records: Mapping[str, OperationRecord]
-) -> OperationRecord | None:
-    """
-    Return the record of the step that owns the target.
-    """
-    return records.get(Target.parse(record.parent).step) if record.parent else None
 
 
 def about_orphans(
