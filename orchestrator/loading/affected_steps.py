@@ -5,6 +5,7 @@ ones included).
 
 from __future__ import annotations
 
+import glob
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -183,8 +184,12 @@ def changes_since(revision: str, deployment: Deployment) -> Change:
 
 def changes_of(files: Sequence[Path], deployment: Deployment) -> Change:
     """
-    Return the change of these files. Which part of a blueprint file changed is not known.
+    Return the change of these files. Which part of a blueprint file changed is not known. Raises
+    Usage for a pattern, which would be taken for a file that affects nothing.
     """
+    for file in files:
+        if glob.has_magic(str(file)) and not file.exists():
+            raise Usage(f"{file} is no file", hint="leave the pattern to the shell: no quotes")
     changed = [file.resolve() for file in files]
     return _change(deployment, changed, ChangedParts(everything=_blueprint(deployment) in changed))
 
@@ -230,6 +235,7 @@ def _git(directory: Path, *arguments: str) -> str:
             ("git", "-C", str(directory), *arguments),
             capture_output=True,
             text=True,
+            errors="backslashreplace",  # a name of a file may be anything
             timeout=_PATIENCE,
             check=False,
         )

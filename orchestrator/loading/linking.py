@@ -5,6 +5,7 @@ Links steps with their modules and with each other, and checks every name that o
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -180,7 +181,7 @@ class StepLinker(Struct, frozen=True):
                 return self.read_module(
                     directory, shown=str(directory), package=around, engine=self.engine
                 )
-        return Module(directory=str(self.base / name), variables={}, outputs={})
+        return Module(directory=os.path.normpath(self.base / name), variables={}, outputs={})
 
     def _directory(self, name: str, at: Location) -> Path | None:
         return self.project.module_directory(name, at, base=self.base, problems=self.problems)

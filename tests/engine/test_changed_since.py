@@ -4,6 +4,7 @@ Only what a change touches is planned: by git revision or by file, with what nee
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -157,7 +158,8 @@ def test_files_can_be_named_instead(project: Project) -> None:
     both = project.run("plan", "web", "--affected-by", "x", "--changed-since", "HEAD")
     unknown = project.run("plan", "web", "--changed-since", "no-such-revision")
     option = project.run("plan", "web", "--changed-since", "--output=x")
-    assert (both.code, unknown.code, option.code) == (64, 64, 64)
+    pattern = project.run("plan", "web", "--affected-by", "modules/*/main.tf")
+    assert (both.code, unknown.code, option.code, pattern.code) == (64, 64, 64, 64)
 
 
 def test_what_is_touched_as_a_matrix_of_jobs(project: Project) -> None:
@@ -184,3 +186,10 @@ def test_what_is_touched_as_a_matrix_of_jobs(project: Project) -> None:
     assert "modules/net/new.tf changed" in " ".join(text.split())
     nothing = project.ok("graph", "web", "--affected-by", "README.md", "--format", "matrix")
     assert nothing.document == {"include": []}
+    # A name that is no UTF-8, and a module that is gone.
+    (project.root / os.fsdecode(b"modules/app/\xff")).touch()
+    shutil.rmtree(project.root / "modules/alone")
+    every = project.ok("graph", "web", "--changed-since", "HEAD", "--format", "matrix")
+    reasons = {row["step"]: row["reasons"] for row in every.document["include"]}
+    assert "modules/app/\\xff changed" in reasons["app"]
+    assert "modules/alone/main.tf changed" in reasons["alone"]
