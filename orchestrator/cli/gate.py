@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,10 +64,7 @@ def gate_command(
     plan_out: Path | None,
     changed_since: str | None,
     affected_by: tuple[Path, ...],
-    markdown: Path | None,
-    junit: Path | None,
-    sarif: Path | None,
-    json_file: Path | None,
+    files: Mapping[str, Path | None],
 ) -> int:
     """
     Decide whether a change of BLUEPRINT may be merged: pass, warn or fail (exit 4), with every
@@ -91,7 +89,6 @@ def gate_command(
 
     place = approval_place(call.project.directory, plan_out)
     shown = paper(sys.stdout, verbose=call.verbose)
-    files = {"markdown": markdown, "junit": junit, "sarif": sarif, "json_file": json_file}
     try:
         deployment = load_deployment(call.project, call.selection)
     except Invalid as exc:

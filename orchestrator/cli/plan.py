@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,10 +78,7 @@ def plan_command(
     out: Path | None,
     changed_since: str | None,
     affected_by: tuple[Path, ...],
-    markdown: Path | None,
-    junit: Path | None,
-    sarif: Path | None,
-    json_file: Path | None,
+    files: Mapping[str, Path | None],
 ) -> int:
     """
     Show what an apply of BLUEPRINT would change. Changes nothing, not even records.
@@ -149,7 +147,6 @@ def plan_command(
         write_approval(place, result.approval)
         document = with_file(document, deployment, str(out), _input_options(call, deployment))
     shown = paper(sys.stdout, verbose=call.verbose)
-    files = {"markdown": markdown, "junit": junit, "sarif": sarif, "json_file": json_file}
     Reports.take(files, call.project, deployment.path).write(document, shown)
     if call.as_json:
         click.echo(document.to_json())

@@ -6,11 +6,12 @@ A report that cannot be written causes a warning only: the exit code is the verd
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import Struct
@@ -27,16 +28,20 @@ if TYPE_CHECKING:
     from orchestrator.views.page import Paper
     from orchestrator.views.plan_reports import Finding
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
 #: Where GitLab's ``artifacts: reports: terraform`` finds the counts.
 GITLAB_REPORT = "gl-terraform-report.json"
 
 
-def report_options(function: Function) -> Function:
+def report_options(function: Callable[..., int]) -> Callable[..., int]:
     """
-    Add the options that name report files.
+    Add the options that name report files; the command gets them as ``files``, by format.
     """
+
+    @functools.wraps(function)
+    def command(*args: Any, **values: Any) -> int:
+        files = {name: values.pop(name) for name in ("markdown", "junit", "sarif", "json_file")}
+        return function(*args, files=files, **values)
+
     kind = click.Path(path_type=Path, dir_okay=False)
     for name, text in (
         ("--json-file", "Also write the JSON document to FILE."),
@@ -44,8 +49,8 @@ def report_options(function: Function) -> Function:
         ("--junit", "Also write JUnit XML to FILE, one test case per step."),
         ("--markdown", "Also write Markdown of at most 60,000 characters to FILE."),
     ):
-        function = click.option(name, metavar="FILE", type=kind, help=text)(function)
-    return function
+        command = click.option(name, metavar="FILE", type=kind, help=text)(command)
+    return command
 
 
 class Reports(Struct, frozen=True):
