@@ -138,13 +138,6 @@ class Graph:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Graph) and self._needs == other._needs
 
-    def __hash__(self) -> int:
-        return hash(frozenset(self._needs.items()))
-
-    def __repr__(self) -> str:
-        shown = {step: sorted(self._needs[step]) for step in self._needs}
-        return f"Graph({shown})"
-
 
 def _sorted(needs: Mapping[str, Collection[str]]) -> tuple[str, ...]:
     position = {step: number for number, step in enumerate(needs)}

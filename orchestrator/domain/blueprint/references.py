@@ -126,9 +126,6 @@ class Template:
     def __hash__(self) -> int:
         return hash(repr(self.raw))
 
-    def __repr__(self) -> str:
-        return f"Template({self.raw!r})"
-
     @property
     def references(self) -> tuple[Reference, ...]:
         """

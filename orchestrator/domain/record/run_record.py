@@ -192,13 +192,9 @@ class Claim(RecordModel):
         Return the claim after a run has released it, None if no other run holds it. The first
         remaining holder becomes its run, because a store lets the same run replace its claim.
         """
-        holders = sorted(
-            (item for item in self.holders if item.run_id != run_id), key=self._is_first
-        )
+        remaining = (item for item in self.holders if item.run_id != run_id)
+        holders = sorted(remaining, key=lambda item: item.run_id == self.run_id)
         return holders[0].model_copy(update={"others": tuple(holders[1:])}) if holders else None
-
-    def _is_first(self, item: "Claim") -> bool:
-        return item.run_id == self.run_id
 
 
 class InFlight(RecordModel):
