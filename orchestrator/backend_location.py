@@ -53,8 +53,8 @@ def _location(backend_type: str, config: Mapping[str, Json], project_dir: Path) 
         case "local":
             path = _absolute(_needed("local", config, "path"), project_dir)
             root = _absolute(".", project_dir)
-            inside = path.is_relative_to(root)
-            return (path.relative_to(root) if inside else path).as_posix()
+            is_inside = path.is_relative_to(root)
+            return (path.relative_to(root) if is_inside else path).as_posix()
         case "s3":
             endpoints = config.get("endpoints")
             custom = endpoints.get("s3") if isinstance(endpoints, Mapping) else None

@@ -103,7 +103,7 @@ class Reports(Struct, frozen=True):
             place = RecordedBlueprint(document.blueprint, document.environment, self.blueprint)
             words = ("plan", "--destroy") if plan and plan.command == "destroy" else ("plan",)
             again = command_line(place, *(words if plan else ("gate",)))
-            return markdown(plan, gate, paper=paper, whole=f"the job's log, or `{again}`")
+            return markdown(plan, gate, paper=paper, full_text_at=f"the job's log, or `{again}`")
 
         prefix = repository_prefix(self.root, self.environ)
         texts: Mapping[str, Callable[[], str]] = {
@@ -143,8 +143,8 @@ def repository_prefix(root: Path, environ: Mapping[str, str]) -> str:
     workspace = environ.get("GITHUB_WORKSPACE") or environ.get("CI_PROJECT_DIR")
     if not workspace:
         return ""
-    inside = os.path.relpath(root, workspace)
-    return "" if inside == "." or inside.startswith("..") else f"{Path(inside).as_posix()}/"
+    prefix = os.path.relpath(root, workspace)
+    return "" if prefix == "." or prefix.startswith("..") else f"{Path(prefix).as_posix()}/"
 
 
 def annotate_problems(problems: Iterable[Problem], root: Path, environ: Mapping[str, str]) -> None:

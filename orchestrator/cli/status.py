@@ -83,8 +83,8 @@ def status_command(
     if verify and (expect != "destroyed" or everything or blueprint is None):
         raise Usage("--verify goes with BLUEPRINT --expect destroyed")
     if everything or blueprint is None:
-        named = ctx.get_parameter_source("environment") is ParameterSource.COMMANDLINE
-        if steps or exclude or named:
+        is_explicit = ctx.get_parameter_source("environment") is ParameterSource.COMMANDLINE
+        if steps or exclude or is_explicit:
             raise Usage("--all shows everything: leave out --step, --exclude and --env")
         summaries = all_summaries(project)
         graphs = {(item.blueprint, item.environment): item.graph for item in summaries}

@@ -67,8 +67,10 @@ def _only_store(project: ProjectContext) -> StoreLocation:
     def place(location: StoreLocation) -> str:
         return str(sqlite_file(location.url, project.project_dir, project.environ) or location.url)
 
-    own, *beside = store_locations(project)
-    others = {place(location): location for location in beside if place(location) != place(own)}
+    own, *of_blueprints = store_locations(project)
+    others = {
+        place(location): location for location in of_blueprints if place(location) != place(own)
+    }
     if own.url is None and others and not Path(place(own)).exists():
         own = others.pop(next(iter(others)))
     if others:

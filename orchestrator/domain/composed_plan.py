@@ -111,8 +111,8 @@ class ModuleCall(Struct, frozen=True):
         """
         Return a file of the composed root as a path in the project.
         """
-        inside = posixpath.relpath(at, self.source)
-        return posixpath.normpath(posixpath.join(self.module, inside))
+        relative = posixpath.relpath(at, self.source)
+        return posixpath.normpath(posixpath.join(self.module, relative))
 
     def own_text(self, text: str) -> str:
         """
@@ -353,8 +353,8 @@ class ComposedRoot(Struct, frozen=True):
 
         def region(item: tuple[str, str]) -> Owned[tuple[str, str]]:
             module, _, name = item[0].rpartition(":")
-            step, inside = self.locate(f"{module}.")
-            return step, (f"{inside.rstrip('.')}:{name}".removeprefix(":"), item[1])
+            step, own_module = self.locate(f"{module}.")
+            return step, (f"{own_module.rstrip('.')}:{name}".removeprefix(":"), item[1])
 
         changes = content.changes
         actions = _by_owner(content.actions, action)
@@ -390,7 +390,7 @@ class ComposedRoot(Struct, frozen=True):
         own plan.
         """
         step, address = self.locate(diagnostic.address or "")
-        first, inside, _ = (diagnostic.at or "").removeprefix("./").partition("/")
+        first, path, _ = (diagnostic.at or "").removeprefix("./").partition("/")
         step = step or self.steps.get(first.partition(".")[0])
         if step is None:
             return None, diagnostic
@@ -399,7 +399,7 @@ class ComposedRoot(Struct, frozen=True):
         if diagnostic.address:
             own["address"] = address
         if first:  # a file of the root's is none of the step's
-            own["at"] = call.place(diagnostic.at or "") if inside else None
+            own["at"] = call.place(diagnostic.at or "") if path else None
         return step, diagnostic.model_copy(update=own)
 
     def locate(self, address: str) -> Owned[str]:

@@ -28,5 +28,5 @@ def is_credential(name: str, value: Json) -> bool:
     """
     if not isinstance(value, str) or not value:
         return False
-    named = name not in _NO_CREDENTIALS and CREDENTIAL.search(name) is not None
-    return named or _IN_TEXT.search(value) is not None
+    has_secret_name = name not in _NO_CREDENTIALS and CREDENTIAL.search(name) is not None
+    return has_secret_name or _IN_TEXT.search(value) is not None

@@ -159,18 +159,18 @@ def destroy_graph(graph: Graph, follows: Mapping[str, str], todo: Collection[str
     Return the graph of a destroy: each step needs its dependents to be gone, except those that go
     with it, and a step that goes with its parent needs the parent to be gone.
     """
-    wanted = set(todo)
+    steps = set(todo)
     needs: dict[str, set[str]] = {}
     for step in reversed(graph.order):
-        if step not in wanted:
+        if step not in steps:
             continue
         needs[step] = {
             dependent
-            for dependent in graph.dependents(step) & wanted
+            for dependent in graph.dependents(step) & steps
             if step not in ancestors(follows, dependent)
         }
         parent = follows.get(step)
-        if parent in wanted:
+        if parent in steps:
             needs[step].add(str(parent))
     return Graph(needs)
 

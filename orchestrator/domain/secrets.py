@@ -102,7 +102,7 @@ _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{8,}={0,2}")
 
 
 def find_secrets(
-    documents: Iterable[Json], wanted: Collection[str], digest: Callable[[Json], str]
+    documents: Iterable[Json], digests: Collection[str], digest: Callable[[Json], str]
 ) -> dict[str, Json]:
     """
     Return the values in ``documents`` with the wanted digests, by digest.
@@ -110,14 +110,14 @@ def find_secrets(
     values: dict[str, Json] = {}
     texts: set[str] = set()
     for value in _values(documents):
-        _try(value, wanted, digest, values)
+        _try(value, digests, digest, values)
         if isinstance(value, str):
             texts.add(value)
     budget = _BUDGET
     for part in _parts(sorted(texts, key=len)):
-        if budget == 0 or values.keys() >= set(wanted):
+        if budget == 0 or values.keys() >= set(digests):
             break
-        _try(part, wanted, digest, values)
+        _try(part, digests, digest, values)
         budget -= 1
     return values
 
@@ -175,8 +175,8 @@ def _parts(texts: Collection[str]) -> Iterator[str]:
         lines = text.splitlines(keepends=True)
         for number in range(len(lines) if len(lines) > 1 else 0):
             for last in range(number + 2, len(lines) + 1):
-                whole = "".join(lines[number:last])
-                yield from (whole, whole.rstrip("\n"))
+                joined = "".join(lines[number:last])
+                yield from (joined, joined.rstrip("\n"))
     for text in texts:
         for first in range(len(text) - SHORTEST + 1):
             for last in range(first + SHORTEST, len(text) + 1):

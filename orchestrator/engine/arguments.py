@@ -97,8 +97,8 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
     """
     from python_terraform import IsFlagged, IsNotFlagged, Terraform
 
-    def flag(wanted: object) -> Any:
-        return IsFlagged if wanted else IsNotFlagged
+    def flag(value: object) -> Any:
+        return IsFlagged if value else IsNotFlagged
 
     command: str
     positional: tuple[str, ...] = ()

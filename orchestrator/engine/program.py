@@ -169,14 +169,14 @@ def check_accepted(info_in: Callable[[Path], EngineInfo], deployment: Deployment
             hint = f"say `engine: {{kind: {info.kind}}}` in the blueprint, or --engine {info.kind}"
             problems[Problem(message, hint=hint)] = None
         owner = f"module {step.module_ref} of step {step.name}"
-        wanted = [
+        constraints = [
             (owner, constraint)
             for constraint in step.module.required_versions
             if not _is_over(info, constraint)
         ]
         if deployment.engine.version is not None:
-            wanted.insert(0, (f"blueprint {deployment.blueprint}", deployment.engine.version))
-        problems |= dict.fromkeys(check_versions(info, wanted))
+            constraints.insert(0, (f"blueprint {deployment.blueprint}", deployment.engine.version))
+        problems |= dict.fromkeys(check_versions(info, constraints))
     if problems:
         raise Invalid(list(problems))
 

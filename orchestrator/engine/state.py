@@ -207,8 +207,8 @@ def _instances(resources: Any) -> Iterator[tuple[Any, Any, StateObject]]:
             ]
         except (KeyError, TypeError, AttributeError) as exc:
             fields = resource if isinstance(resource, dict) else {}
-            named = ".".join(str(fields[k]) for k in ("module", "type", "name") if fields.get(k))
-            message = f"unknown form of provider state: {named or 'a resource'} ({exc})"
+            label = ".".join(str(fields[k]) for k in ("module", "type", "name") if fields.get(k))
+            message = f"unknown form of provider state: {label or 'a resource'} ({exc})"
             raise ValueError(message) from exc
         yield from instances
 

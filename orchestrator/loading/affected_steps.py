@@ -204,13 +204,13 @@ def _change(deployment: Deployment, changed: Sequence[Path], parts: ChangedParts
     targets = {place: Path(place).resolve() for place in sorted({*places, str(project)})}
     files: dict[str, None] = {}
     for file in changed:
-        named = [
+        common = [
             str(Path(place) / file.relative_to(target))
             for place, target in targets.items()
             if file.is_relative_to(target)
         ]
-        files.update(dict.fromkeys(named if file != blueprint else ()))
-        files.update(dict.fromkeys(() if named else [str(file)]))
+        files.update(dict.fromkeys(common if file != blueprint else ()))
+        files.update(dict.fromkeys(() if common else [str(file)]))
     settings = (FILE,) if (project / FILE).resolve() in changed else ()
     return Change(tuple(files), parts, settings)
 

@@ -163,9 +163,11 @@ class _Reader:
     def _attribute(self, name: str, start: int, node: _Node) -> Attribute:
         at = self._lines.at(start)
         if (text := node.text) is not None:
-            whole = re.fullmatch(r"\$\{\s*(.*?)\s*\}", text, re.S)
+            interpolation = re.fullmatch(r"\$\{\s*(.*?)\s*\}", text, re.S)
             template = "${" in text or "%{" in text
-            return Attribute(name, whole[1] if whole else text, None if template else text, at)
+            return Attribute(
+                name, interpolation[1] if interpolation else text, None if template else text, at
+            )
         return Attribute(name, self._text[node.start : node.end], None, at)
 
     def _skip(self, pos: int) -> int:

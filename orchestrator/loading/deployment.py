@@ -376,20 +376,20 @@ def _with_stored_refs(
 
 
 def _engine_kind(
-    project: ProjectContext, selection: BlueprintSelection, wanted: EngineRequirement
+    project: ProjectContext, selection: BlueprintSelection, requirement: EngineRequirement
 ) -> EngineKind:
     """
     Return the kind of engine that will read the modules: from the option, else the blueprint, else
     what is on PATH. The engine that is chosen later must be of this kind; a version manager's
     program may not show its kind.
     """
-    named = Path(selection.engine_option or project.settings.engine or "").name
-    if "tofu" in named:
+    program = Path(selection.engine_option or project.settings.engine or "").name
+    if "tofu" in program:
         return "tofu"
-    if "terraform" in named or named == "embedded":
+    if "terraform" in program or program == "embedded":
         return "terraform"
-    if wanted.kind is not None:
-        return wanted.kind
+    if requirement.kind is not None:
+        return requirement.kind
     path = project.environ.get("PATH")
     if shutil.which("terraform", path=path) is None and shutil.which("tofu", path=path):
         return "tofu"

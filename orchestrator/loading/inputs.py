@@ -352,11 +352,11 @@ class InputResolver(Struct, frozen=True):
         except Unresolvable as exc:
             self.problems.add(str(exc), value.node.location(exc.path))
             return None
-        whole = value.template.uses[0]
-        if whole.whole and not whole.path:
+        use = value.template.uses[0]
+        if use.whole and not use.path:
             node = from_text(declaration, str(resolved.value), candidate.at, self.problems)
-            if whole.reference.kind == "env":
-                reference = {"from": {"env": whole.reference.names[0]}}
+            if use.reference.kind == "env":
+                reference = {"from": {"env": use.reference.names[0]}}
         else:
             node = node_of(resolved.value, candidate.at)
         typed = _typed(declaration, node, self.problems)

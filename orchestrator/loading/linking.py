@@ -398,11 +398,11 @@ def _check_fit(
         return
     at = value.location(use)
     try:
-        inside = Resolved(input_value.value).at(use.reference.path).value
+        nested = Resolved(input_value.value).at(use.reference.path).value
     except Unresolvable as exc:
         problems.add(f"${{{use.reference}}}: {exc}", at)
         return
-    convert(_type_of(variable), node_of(inside, at), problems, what=f"variable {variable.name!r}")
+    convert(_type_of(variable), node_of(nested, at), problems, what=f"variable {variable.name!r}")
 
 
 def _no_value(_: object) -> Resolved:

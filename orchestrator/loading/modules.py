@@ -317,17 +317,17 @@ class _ModuleTree:
         ``directory``, with a dot.
         """
         configuration = self.modules[directory].configuration
-        found = list(self._protected_now(directory, prefix))
+        resources = list(self._protected_now(directory, prefix))
         moves = [(prefix + to, prefix + start) for start, to in _moves(configuration)]
-        for item in found:  # grows while it is walked: a move may follow another
-            known = {other.address for other in found}
-            found += [
+        for item in resources:  # grows while it is walked: a move may follow another
+            addresses = {other.address for other in resources}
+            resources += [
                 replace(item, address=start + item.address.removeprefix(to))
                 for to, start in moves
                 if f"{item.address}.".startswith(f"{to}.")
-                and start + item.address.removeprefix(to) not in known
+                and start + item.address.removeprefix(to) not in addresses
             ]
-        yield from found
+        yield from resources
 
     def _protected_now(self, directory: Path, prefix: str) -> Iterator[ProtectedResource]:
         configuration = self.modules[directory].configuration
@@ -366,11 +366,11 @@ class _ModuleTree:
 
     def _outside(self, quote: QuotedString, target: Path) -> Problem:
         common = Path(os.path.commonpath([self._root, target.parent]))
-        inside = self._root.relative_to(common).parts
+        parts = self._root.relative_to(common).parts
         outer = PurePosixPath(self._shown).parts
-        reference = f"DIRECTORY//{'/'.join(inside)}"
-        if len(outer) > len(inside) and outer[-len(inside) :] == inside:
-            reference = f"{PurePosixPath(*outer[: -len(inside)])}//{'/'.join(inside)}"
+        reference = f"DIRECTORY//{'/'.join(parts)}"
+        if len(outer) > len(parts) and outer[-len(parts) :] == parts:
+            reference = f"{PurePosixPath(*outer[: -len(parts)])}//{'/'.join(parts)}"
         return Problem(
             f'"{quote.text.strip()}" names a file outside the module and its local modules, which'
             f' is not copied with it; refer to the module as "{reference}" to take it along',
@@ -413,8 +413,8 @@ def _encryption(configuration: Configuration) -> str | None:
     walk = _Walk(configuration)
     walk.through(blocks)
     content: list[Json] = [_content(block) for block in blocks]
-    if named := walk.local_texts:
-        content.append(named)
+    if local_texts := walk.local_texts:
+        content.append(local_texts)
     text = json.dumps(content)
     return hashlib.sha256(text.encode()).hexdigest() if blocks else None
 

@@ -70,8 +70,10 @@ class ProjectFiles(Struct, frozen=True):
         Return the files under ``blueprints/`` that look like blueprints, or are damaged, and have
         no name to find them by: without name or steps, empty, binary.
         """
-        named = {path for paths in self.blueprints().values() for path in paths}
-        return [self.show(path) for path in self._files() if path not in named and _is_stray(path)]
+        by_name = {path for paths in self.blueprints().values() for path in paths}
+        return [
+            self.show(path) for path in self._files() if path not in by_name and _is_stray(path)
+        ]
 
     def find(self, wanted: str, *, directory: Path) -> Path:
         """
@@ -87,14 +89,14 @@ class ProjectFiles(Struct, frozen=True):
                     return self._inside(path, wanted)
                 if os.path.lexists(path):
                     raise Invalid([Problem(f"blueprint {wanted!r} is not a regular file")])
-        named = self.blueprints()
-        paths = named.get(wanted) or [path for path in self._files() if path.stem == wanted]
+        by_name = self.blueprints()
+        paths = by_name.get(wanted) or [path for path in self._files() if path.stem == wanted]
         if len(paths) == 1:
             return self._inside(paths[0], wanted)
         if paths:
             shown = ", ".join(self.show(path) for path in paths)
             raise Invalid([Problem(f"several blueprints are called {wanted!r}: {shown}")])
-        names = [*named, *(path.stem for path in self._files() if path.stem not in named)]
+        names = [*by_name, *(path.stem for path in self._files() if path.stem not in by_name)]
         hint = did_you_mean(wanted, names)
         hint = hint or f"there is none under {BLUEPRINTS}/; give the path of one"
         raise Invalid([Problem(f"there is no blueprint {wanted!r}", hint=hint)])

@@ -107,7 +107,7 @@ def parse_step(
     owned_by, needs = fields.get("owned_by"), fields.get("needs")
     if owned_by is not None and not problems.text(owned_by, what="owned_by"):
         owned_by = None
-    named = problems.entries(needs, what="needs") if needs else []
+    needed = problems.entries(needs, what="needs") if needs else []
     return RawStep(
         name=name,
         at=at,
@@ -122,7 +122,7 @@ def parse_step(
             key: locate(item, problems)
             for key, item in without_nulls(providers.fields if providers else {}).items()
         },
-        needs={text: item.at for text, item in named},
+        needs={text: item.at for text, item in needed},
         owned_by=owned_by,
         retain=_retain(fields.get("retain"), problems),
         verify_absence=environment.settings.verify_absence,

@@ -143,12 +143,12 @@ def _step(
                 at,
                 "put it back, or let it come from an input or a variable: `orchestrator redeploy`",
             )
-    whole = replace(
+    restored = replace(
         with_settings(step, settings),
         inputs=inputs,
         module=stored_module(stored, step, current.project_dir),
     )
-    return with_hook_steps(whole, lambda root: _step(root, stored, current, at, problems))
+    return with_hook_steps(restored, lambda root: _step(root, stored, current, at, problems))
 
 
 def _setting(step: str, name: str, current: CurrentSources) -> Json:
@@ -157,8 +157,8 @@ def _setting(step: str, name: str, current: CurrentSources) -> Json:
     longer there, the value that all other steps share. None if there is none.
     """
     steps = current.steps or {}
-    asked = [steps[step]] if step in steps else steps.values()
-    values = [literal_credentials(item).get(name) for item in asked]
+    candidates = [steps[step]] if step in steps else steps.values()
+    values = [literal_credentials(item).get(name) for item in candidates]
     return values[0] if values and all(value == values[0] for value in values) else None
 
 
@@ -286,31 +286,33 @@ def gone_deployment(
     Return the deployment, without steps, of a blueprint or environment that only records know. None
     if it exists, or if nothing is recorded: then loading it reports what is wrong.
     """
-    wanted = selection.environment
+    environment = selection.environment
     try:
         project_files(project).find(selection.blueprint, directory=project.directory)
     except Invalid:
-        known = store_locations(project)
-        seen = seen_locations(
-            project, known, lambda name, _: name == selection.blueprint, open_store
+        locations = store_locations(project)
+        former = seen_locations(
+            project, locations, lambda name, _: name == selection.blueprint, open_store
         )
-        for location in (*known, *seen):
+        for location in (*locations, *former):
             with open_store(location) as store:
-                gone = gone_blueprint(store, project.settings.project, selection.blueprint, wanted)
+                gone = gone_blueprint(
+                    store, project.settings.project, selection.blueprint, environment
+                )
             if gone is not None:
                 _check_file_gone(project, gone)
                 return replace(gone, operations=location)
         raise
-    if wanted is None:
+    if environment is None:
         return None
     declared = environment_names(project, selection.blueprint)
-    if wanted in declared:
+    if environment in declared:
         return None
     summary = load_summary(project, BlueprintSelection(selection.blueprint, declared[0]))
-    known = [*store_locations(project, summary.blueprint), project.operations]
-    place = (summary.blueprint, wanted)
-    seen = seen_locations(project, known, lambda *seen: seen == place, open_store)
-    for location in (*known, *seen):
+    locations = [*store_locations(project, summary.blueprint), project.operations]
+    place = (summary.blueprint, environment)
+    former = seen_locations(project, locations, lambda *former: former == place, open_store)
+    for location in (*locations, *former):
         with open_store(location) as store:
             is_recorded = bool(store.records(*place))
         if is_recorded:

@@ -59,9 +59,11 @@ def opener(
     if flag(settings.get("insecure")):
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=context)]
-    if named := proxies(settings):
+    if configured := proxies(settings):
         host = urlsplit(endpoint).hostname or ""
-        handlers.append(urllib.request.ProxyHandler({} if _excluded(host, settings) else named))
+        handlers.append(
+            urllib.request.ProxyHandler({} if _excluded(host, settings) else configured)
+        )
     return urllib.request.build_opener(*handlers)
 
 
@@ -79,8 +81,8 @@ def proxies(settings: Mapping[str, Any]) -> dict[str, str]:
     Return the proxies of a backend block by scheme. Clients read those of the environment
     themselves.
     """
-    named = {scheme: settings.get(f"{scheme}_proxy") for scheme in ("http", "https")}
-    return {scheme: str(url) for scheme, url in named.items() if url}
+    configured = {scheme: settings.get(f"{scheme}_proxy") for scheme in ("http", "https")}
+    return {scheme: str(url) for scheme, url in configured.items() if url}
 
 
 def check_address(address: str, what: str) -> None:
@@ -143,9 +145,9 @@ def unsupported(backend: str, setting: str, hint: str | None = None) -> Invalid:
     """
     Return the error for a setting that, if ignored, would put records elsewhere or expose them.
     """
-    named = "name the operations store with credentials of its own: operations.url"
+    advice = "name the operations store with credentials of its own: operations.url"
     message = f"operations in {backend}: {setting} is not supported there"
-    return Invalid([Problem(message, hint=hint or named)])
+    return Invalid([Problem(message, hint=hint or advice)])
 
 
 def ask(url: str, body: bytes | None, headers: Mapping[str, str]) -> dict[str, Any]:

@@ -88,9 +88,9 @@ def google_client(
         "GOOGLE_BACKEND_IMPERSONATE_SERVICE_ACCOUNT",
         "GOOGLE_IMPERSONATE_SERVICE_ACCOUNT",
     )
-    named = setting("credentials", "GOOGLE_BACKEND_CREDENTIALS", "GOOGLE_CREDENTIALS")
-    named = named or environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
-    key = _credentials(path_or_contents(named, "credentials")) if named else None
+    credentials = setting("credentials", "GOOGLE_BACKEND_CREDENTIALS", "GOOGLE_CREDENTIALS")
+    credentials = credentials or environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
+    key = _credentials(path_or_contents(credentials, "credentials")) if credentials else None
     options: dict[str, Any] = {}
     if account:
         source = (lambda: token) if token else (lambda: google_token(key)["token"])
@@ -132,12 +132,12 @@ def google_client(
     return plain, server
 
 
-def _customer_key(named: str) -> dict[str, str]:
+def _customer_key(encoded: str) -> dict[str, str]:
     """
     Return the request headers for a customer-supplied encryption key.
     """
     try:
-        key = base64.b64decode(path_or_contents(named, "encryption_key"), validate=False)
+        key = base64.b64decode(path_or_contents(encoded, "encryption_key"), validate=False)
     except ValueError:
         key = b""
     if len(key) != 32:
@@ -252,9 +252,9 @@ def _request(
     """
     Make a request as Google's library expects from its transport.
     """
-    wanted = urllib.request.Request(url, body, dict(headers or {}), method=method)
+    request = urllib.request.Request(url, body, dict(headers or {}), method=method)
     try:
-        with urllib.request.build_opener().open(wanted, timeout=timeout or TIMEOUT) as answer:
+        with urllib.request.build_opener().open(request, timeout=timeout or TIMEOUT) as answer:
             return _Answer(answer.status, dict(answer.headers), answer.read())
     except urllib.error.HTTPError as exc:
         return _Answer(exc.code, dict(exc.headers), exc.read())

@@ -70,8 +70,8 @@ def open_bucket(url: str, config: Mapping[str, Json], environ: Mapping[str, str]
     except (ValueError, BaseError) as exc:
         why = re.sub(r"^Generic .*? error: ", "", str(exc)).splitlines()[0][:300]
         raise Invalid([Problem(f"operations in {bare}: {why}")]) from exc
-    apart = _told_apart_by(parts.scheme, settings)
-    bare += f"?{urlencode(apart, safe=':/')}" if apart else ""
+    distinguishing = _told_apart_by(parts.scheme, settings)
+    bare += f"?{urlencode(distinguishing, safe=':/')}" if distinguishing else ""
     return Bucket(client, bare, ServerClock(endpoint, partial(opener, endpoint, settings, environ)))
 
 
@@ -84,10 +84,12 @@ def _told_apart_by(scheme: str, settings: Mapping[str, Any]) -> dict[str, str]:
         case "az":
             return {"account": str(settings.get("storage_account_name") or settings["account"])}
         case "s3":
-            named = {"endpoint": endpoint_of("s3", settings, {})}
+            distinguishing = {"endpoint": endpoint_of("s3", settings, {})}
         case _:
-            named = {"storage_custom_endpoint": str(settings.get("storage_custom_endpoint") or "")}
-    return {name: value for name, value in named.items() if value}
+            distinguishing = {
+                "storage_custom_endpoint": str(settings.get("storage_custom_endpoint") or "")
+            }
+    return {name: value for name, value in distinguishing.items() if value}
 
 
 class ServerClock:

@@ -222,11 +222,11 @@ class RunDirectory:
         place = self.directory(run_id) / "steps" / file_name(step)
         files = {}
         for path in place.rglob("*"):
-            inside = path.relative_to(place)
-            secret = any(part == "raw" or part.startswith(_PRIVATE) for part in inside.parts)
+            relative = path.relative_to(place)
+            secret = any(part == "raw" or part.startswith(_PRIVATE) for part in relative.parts)
             if path.name.endswith(_MASKED) and not secret and path.is_file():
                 with suppress(FileNotFoundError):  # a call that is going on may replace it
-                    files[inside.as_posix()] = read_regular(path, limit=_LARGEST)
+                    files[relative.as_posix()] = read_regular(path, limit=_LARGEST)
         return files
 
     @contextmanager

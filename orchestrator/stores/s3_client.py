@@ -251,9 +251,9 @@ def _sdk_session(
             use_dualstack_endpoint=dual or None,
         )
     )
-    named = {"shared_config_files": environ.get("AWS_SHARED_CONFIG_FILE"), **settings}
+    files = {"shared_config_files": environ.get("AWS_SHARED_CONFIG_FILE"), **settings}
     for name, variable in _SDK_SETTINGS.items():
-        value = named.get(name)
+        value = files.get(name)
         values = value if isinstance(value, list) else [value] if value else []
         if len(values) > 1:
             raise unsupported("s3", f"more than one of {name}", "put the profiles into one file")

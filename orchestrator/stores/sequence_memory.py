@@ -166,13 +166,13 @@ class SequenceMemory:
         """
         Write the file. It includes what run records said, so that they are not read again.
         """
-        told = (trace.run_id for trace in self._traces or ())
+        run_ids = (trace.run_id for trace in self._traces or ())
         targets = {target: dict(changed_fields(item)) for target, item in sorted(entries.items())}
         document = {
             "schema": _SCHEMA,
             "store": self._url,
             "identity": identity,
-            "run_id": max((run_id, str(self._document().get("run_id") or ""), *told)),
+            "run_id": max((run_id, str(self._document().get("run_id") or ""), *run_ids)),
             "targets": targets,
             "reconciled": dict(self.reconciled() if reconciled is None else reconciled),
         }
@@ -270,13 +270,13 @@ class WatchedStore:
         record.
         """
         noted = self._memory.reconciled()
-        left: dict[Target, OperationRecord | None] = {}
+        unreconciled: dict[Target, OperationRecord | None] = {}
         for target in filter(None, self._gone_back):
             entries = self._store.history(target)
-            known = {entry.entry_id for entry in entries} if entries else {None}
-            if str(target) not in noted or noted[str(target)] not in known:
-                left[target] = entries[0] if entries else None
-        return left
+            entry_ids = {entry.entry_id for entry in entries} if entries else {None}
+            if str(target) not in noted or noted[str(target)] not in entry_ids:
+                unreconciled[target] = entries[0] if entries else None
+        return unreconciled
 
     def accept(self) -> list[OperationRecord]:
         """

@@ -63,9 +63,9 @@ def open_store(
     if scheme in DATABASES:
         from orchestrator.stores.postgres import PostgresStore
 
-        beside = (config or {}).get("conn_str") or environ.get("PG_CONN_STR")
-        named = url.partition(":")[2].strip("/")
-        return PostgresStore(url if named else str(beside or ""), project=project)
+        conninfo = (config or {}).get("conn_str") or environ.get("PG_CONN_STR")
+        database = url.partition(":")[2].strip("/")
+        return PostgresStore(url if database else str(conninfo or ""), project=project)
     from orchestrator.stores.object_clients import open_bucket
     from orchestrator.stores.objects import ObjectsStore
 

@@ -202,8 +202,8 @@ def outcome_text(step: StepRun) -> str:
             return _join("no outcome recorded", changes, step.reason)
         case StepStatus.OK:
             checks = step.verification
-            said = checks is None or (checks.verdict == "unverified" and step.reason)
-            verified = "" if said or checks is None else _VERIFIED[checks.verdict]
+            is_expected = checks is None or (checks.verdict == "unverified" and step.reason)
+            verified = "" if is_expected or checks is None else _VERIFIED[checks.verdict]
             return _join(changes or ("" if step.reason else "no changes"), step.reason, verified)
         case StepStatus.DESTROYED | StepStatus.ABSENT:
             absence = step.absence
@@ -301,11 +301,11 @@ def unoffered_hint(hint: str, offered: Sequence[NextCommand]) -> str:
     commands = [set(shlex.split(item.command)) for item in offered]
 
     def is_offered(part: str) -> bool:
-        named = [set("".join(parts).split()) for parts in _NAMED.findall(part)]
-        required = [{word for word in words if not word.isupper()} for words in named]
+        word_sets = [set("".join(parts).split()) for parts in _NAMED.findall(part)]
+        required = [{word for word in words if not word.isupper()} for words in word_sets]
         exact = any(word.startswith("--") for words in required for word in words)
-        whole = any("orchestrator" in words for words in required)
-        return (exact or whole) and all(
+        is_command = any("orchestrator" in words for words in required)
+        return (exact or is_command) and all(
             any(words <= command for command in commands) for words in required
         )
 

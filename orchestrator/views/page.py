@@ -171,8 +171,8 @@ class Page(Struct):
         """
         Add ``next: ...``: what to do, in words or as a command.
         """
-        whole = hint.startswith("orchestrator ")
-        self.line(("next", "bold"), f": {hint}", indent=indent, hang=6, whole=whole)
+        is_command = hint.startswith("orchestrator ")
+        self.line(("next", "bold"), f": {hint}", indent=indent, hang=6, whole=is_command)
 
     def gap(self) -> None:
         """

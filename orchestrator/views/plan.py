@@ -170,17 +170,17 @@ def losses(page: Page, document: PlanDocument) -> None:
     """
     Add the objects that an apply would remove, of all steps, before anything else.
     """
-    lost = [
+    removed = [
         (step.step, item)
         for step in document.steps
         for item in step.actions
         if item.action in LOSSES
     ]
-    if not lost:
+    if not removed:
         return
     page.gap()
     page.line(("Destroyed or replaced", "bad"))
-    for step, item in lost:
+    for step, item in removed:
         mark = (f"{SYMBOLS[item.action]:>3} ", ACTION_STYLE[item.action])
         page.line(mark, (step, "bold"), f"  {item.name}", indent=2, hang=6)
 

@@ -126,13 +126,13 @@ def _plan_suite(document: PlanDocument) -> ElementTree.Element:
         if item.verdict == "fail":
             refused.setdefault(item.step, []).append(item.text)
     failed = [s for s in document.steps if s.status == "failed" or s.step in refused]
-    whole = refused.get("")
+    refusal = refused.get("")
     deferred = [s for s in document.steps if s.status == "deferred" and s not in failed]
     suite = ElementTree.Element(
         "testsuite",
         name=f"plan of {document.command} {target}",
-        tests=str(len(document.steps) + bool(whole)),
-        failures=str(len(failed) + bool(whole)),
+        tests=str(len(document.steps) + bool(refusal)),
+        failures=str(len(failed) + bool(refusal)),
         errors="0",
         skipped=str(len(deferred)),
     )
@@ -145,8 +145,8 @@ def _plan_suite(document: PlanDocument) -> ElementTree.Element:
         else:
             shown = planned(step.actions)
             ElementTree.SubElement(case, "system-out").text = _xml(shown)
-    if whole:
-        _failed(ElementTree.SubElement(suite, "testcase", classname=target, name="policy"), whole)
+    if refusal:
+        _failed(ElementTree.SubElement(suite, "testcase", classname=target, name="policy"), refusal)
     return suite
 
 
@@ -224,11 +224,11 @@ _WIDTH = 100
 
 
 def markdown(
-    plan: PlanDocument | None, gate: GateDocument | None = None, *, paper: Paper, whole: str
+    plan: PlanDocument | None, gate: GateDocument | None = None, *, paper: Paper, full_text_at: str
 ) -> str:
     """
     Return the verdict of a gate, the plan, or both, in at most `LIMIT` characters; where that is
-    not all, ``whole`` says where the rest is.
+    not all, ``full_text_at`` says where the rest is.
     """
     paper = Paper(now=paper.now, width=_WIDTH)
     head = _gate_head(gate, paper) if gate else ""
@@ -237,7 +237,7 @@ def markdown(
     sections = list(_sections(plan, paper)) if plan else []
     rows = "".join(f"| `{item.step}` | {item.outcome} |\n" for item in sections)
     head += f"\n| step | plan |\n|---|---|\n{rows}" if rows else ""
-    note = f"\nShortened to {LIMIT:,} characters. In full: {whole}\n"
+    note = f"\nShortened to {LIMIT:,} characters. In full: {full_text_at}\n"
     if len(head) + len(note) > LIMIT:
         return _beginning(head, LIMIT - len(note)) + note
     text, cut = head, False
@@ -287,14 +287,14 @@ def _beginning(text: str, room: int) -> str:
     """
     Return the first lines of the text that fit; a code fence that is open there is closed.
     """
-    kept = text[: room - _LEAST].rpartition("\n")[0] + "\n"
+    beginning = text[: room - _LEAST].rpartition("\n")[0] + "\n"
     fence = ""
-    for line in kept.split("\n"):
+    for line in beginning.split("\n"):
         if not fence and line.startswith("```"):
             fence = line
         elif line == fence:
             fence = ""
-    return f"{kept}...\n{fence}\n" if fence else kept
+    return f"{beginning}...\n{fence}\n" if fence else beginning
 
 
 class _Section(Struct, frozen=True):

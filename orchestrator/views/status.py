@@ -57,18 +57,20 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
     page = Page(paper)
     _verdict(page, document)
     runs = {step.run_id for step in document.steps if step.run_id}
-    named: dict[str, str] = {}
+    run_labels: dict[str, str] = {}
     if len(runs) == 1 and len(document.steps) > 1:
         common = runs.pop()
         page.line((f"all by run {common}", "dim"))
-        named[common] = ""
+        run_labels[common] = ""
     page.gap()
     name_width = max((len(step.step) for step in document.steps), default=0)
     status_width = max((len(_shown(step)[0]) for step in document.steps), default=0)
     orphans = [step for step in document.steps if step.target in document.orphaned]
     for step in document.steps:
         if step not in orphans:
-            _step(page, step, name_width=name_width, status_width=status_width, named=named)
+            _step(
+                page, step, name_width=name_width, status_width=status_width, run_labels=run_labels
+            )
     if document.orphaned:
         page.gap()
         page.line(("Orphaned", "warn"), ": has a record, is no longer in the blueprint")
@@ -77,7 +79,9 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
             if target not in listed:
                 page.line(target, indent=2)
         for step in orphans:
-            _step(page, step, name_width=name_width, status_width=status_width, named=named)
+            _step(
+                page, step, name_width=name_width, status_width=status_width, run_labels=run_labels
+            )
     next_commands(page, document.next)
     return page.render()
 
@@ -177,10 +181,10 @@ def _condition(step: StepState) -> str:
 
 
 def _step(
-    page: Page, step: StepState, *, name_width: int, status_width: int, named: dict[str, str]
+    page: Page, step: StepState, *, name_width: int, status_width: int, run_labels: dict[str, str]
 ) -> None:
     """
-    Add a step with what is known of it. ``named`` maps runs that are already shown above to how
+    Add a step with what is known of it. ``run_labels`` maps runs shown above to how
     they are called there.
     """
     word, style = _shown(step)
@@ -188,7 +192,7 @@ def _step(
         (f"{step.step:<{name_width}}", "bold"),
         "  ",
         (f"{word:<{status_width}}", style),
-        f"  {_since(step, page, named)}",
+        f"  {_since(step, page, run_labels)}",
         hang=name_width + status_width + 4,
     )
     rows: list[Row] = []
@@ -262,12 +266,12 @@ def _labelled(row: Row) -> list[Part]:
     return [(f"{label:<{_LABEL}}", style), row[1]]
 
 
-def _since(step: StepState, page: Page, named: dict[str, str]) -> str:
+def _since(step: StepState, page: Page, run_labels: dict[str, str]) -> str:
     if step.updated_at is None:
         return "" if step.status is not StepStatus.PENDING else "no record here"
     when = moment(step.updated_at, page.paper.now)
-    run = named.get(step.run_id, f", run {step.run_id}") if step.run_id else ""
-    named.setdefault(step.run_id or "", f", run of {step.step}")
+    run = run_labels.get(step.run_id, f", run {step.run_id}") if step.run_id else ""
+    run_labels.setdefault(step.run_id or "", f", run of {step.step}")
     latest = step.last_run_status
     ran = latest not in (None, StepStatus.PENDING, StepStatus.SKIPPED)
     ended_otherwise = ran and latest != step.status and step.condition is None

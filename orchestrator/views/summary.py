@@ -77,8 +77,8 @@ def run_summary(
     if event.exit_code == 0:
         _outputs(page, event)
     next_commands(page, event.next)
-    wanted = event.exit_code not in (0, 2) and not declined
-    if event.directory and (wanted or page.paper.verbose):
+    show_next = event.exit_code not in (0, 2) and not declined
+    if event.directory and (show_next or page.paper.verbose):
         page.gap()
         page.line(("Evidence", "bold"), f": {event.directory}")
 

@@ -529,7 +529,9 @@ PLAIN: dict[str, Callable[[], str]] = {
     "recovery.json": lambda: recovery().to_json() + "\n",
     "error.json": lambda: error_document(ERRORS["invalid"], Paper(now=START)).to_json() + "\n",
     "plan.json": lambda: plans.plan().to_json() + "\n",
-    "plan.markdown": lambda: markdown(plans.plan(), paper=Paper(now=NOW), whole="the job's log"),
+    "plan.markdown": lambda: markdown(
+        plans.plan(), paper=Paper(now=NOW), full_text_at="the job's log"
+    ),
     "plan.junit": lambda: junit(plans.plan()),
     "plan.sarif": lambda: sarif(findings(plans.plan(), blueprint="web.yaml"), version="1") + "\n",
     "plan.gitlab": lambda: gitlab_report(plans.plan()) + "\n",

@@ -51,7 +51,7 @@ def document(*steps: PlannedStep) -> PlanDocument:
 
 
 def markdown_of(*steps: PlannedStep) -> str:
-    return markdown(document(*steps), paper=Paper(now=NOW), whole="the job's log")
+    return markdown(document(*steps), paper=Paper(now=NOW), full_text_at="the job's log")
 
 
 @pytest.mark.parametrize("action", ["update", "delete"])
@@ -79,7 +79,7 @@ def test_a_gate_with_too_many_reasons_is_cut_too() -> None:
         project="p", blueprint="web", environment="prod", verdict="fail", reasons=reasons
     )
 
-    text = markdown(None, gate, paper=Paper(now=NOW), whole="the job's log")
+    text = markdown(None, gate, paper=Paper(now=NOW), full_text_at="the job's log")
 
     assert len(text) <= LIMIT
     assert text.startswith("## gate: fail")

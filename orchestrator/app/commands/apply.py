@@ -136,33 +136,37 @@ def work(runner: StepRunner, selected: Sequence[str], *, source: SourceOf, rule:
     runner.read_records()
     store_deployment(runner.session)
     follow_declared(runner, selected)
-    todo = _select_steps(runner, selected, rule)
-    check_children(runner.deployment, steps.records, todo)
-    upstreams = {upstream for step in todo for upstream in graph.needs(step)} - set(todo)
+    to_apply = _select_steps(runner, selected, rule)
+    check_children(runner.deployment, steps.records, to_apply)
+    upstreams = {upstream for step in to_apply for upstream in graph.needs(step)} - set(to_apply)
     support = [step for step in upstreams if steps.status(step) in READY]
     failures = steps.prepare_all(
         [step for step in support if not steps.values.needs_outputs_first(step)], recorded_module
     )
     failures |= steps.prepare_all(
-        [step for step in todo if not steps.values.needs_outputs_first(step)], source
+        [step for step in to_apply if not steps.values.needs_outputs_first(step)], source
     )
-    failures |= store_snapshots(runner, [step for step in todo if step not in failures], source)
-    failures |= _check_all_settings(runner, todo)
-    doubts = runner.settle_all() | _check_all_certain(runner, todo)
+    failures |= store_snapshots(runner, [step for step in to_apply if step not in failures], source)
+    failures |= _check_all_settings(runner, to_apply)
+    doubts = runner.settle_all() | _check_all_certain(runner, to_apply)
     if doubts or (failures and runner.options.skip_preflight is None):
-        runner.end_before_work(todo, failures | doubts)
+        runner.end_before_work(to_apply, failures | doubts)
         return
     missing = upstreams - set(support)
     unchanged: Mapping[str, EnginePlan] = {}
     if not failures and not missing:
-        reviewed = review(runner, todo, "apply", source=source)
+        reviewed = review(runner, to_apply, "apply", source=source)
         if not reviewed.goes_on:
             return
         unchanged = unchanged_plans(
-            steps, todo, runner.options.plan, runner.session.directory, composed=reviewed.composed
+            steps,
+            to_apply,
+            runner.options.plan,
+            runner.session.directory,
+            composed=reviewed.composed,
         )
     unstarted = runner.work_on(
-        graph.subset({*todo, *upstreams}),
+        graph.subset({*to_apply, *upstreams}),
         partial(_apply_step, runner, source, unchanged),
         done=support,
         missing=missing,
@@ -185,19 +189,19 @@ def _select_steps(runner: StepRunner, selected: Sequence[str], rule: SkipRule) -
     Return the steps to apply; the others are reported. Raises Refused, with all reasons, if one is
     forbidden.
     """
-    todo: list[str] = []
+    to_apply: list[str] = []
     forbidden: list[Blocker] = []
     for step in selected:
         match rule(step, runner.steps.records.get(step)):
             case None:
-                todo.append(step)
+                to_apply.append(step)
             case Skip(why):
                 runner.end_skipped(step, why, **carried_over(runner, step))
             case Blocker() as blocker:
                 forbidden.append(blocker)
     if forbidden:
         raise refusal(forbidden)
-    return todo
+    return to_apply
 
 
 def _check_all_settings(runner: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:

@@ -64,7 +64,7 @@ def _work(runner: StepRunner, selected: Sequence[str]) -> None:
 
 def _move(runner: StepRunner, name: str) -> Outcome:
     steps, services = runner.steps, runner.services
-    record, wanted = steps.records.get(name), steps.roots[name]
+    record, step = steps.records.get(name), steps.roots[name]
     if record is None or record.status in NOTHING_THERE:
         raise Refused(
             "nothing_there",
@@ -73,7 +73,7 @@ def _move(runner: StepRunner, name: str) -> Outcome:
             hint="its next apply writes it where the blueprint says",
         )
     applied = _applied(runner, record)
-    applied_step = _as_applied(runner, applied, wanted, record)
+    applied_step = _as_applied(runner, applied, step, record)
     steps.prepare_elsewhere(applied_step, recorded_source, moving=False)
     runner.settle(name)
     runner.check_saved(name)
@@ -82,12 +82,12 @@ def _move(runner: StepRunner, name: str) -> Outcome:
     moved = check_state(str(old.target), old.record, state, old.reconcile)
     if moved is not None:
         services.note(moved, level="warning", step=name)
-    new = steps.prepare_elsewhere(wanted, recorded_source, moving=True)
+    new = steps.prepare_elsewhere(step, recorded_source, moving=True)
     if _place(old) == _place(new):
         status = StepStatus(str(steps.status(name)))
         runner.end(name, status, reason="its provider state is there already")
         return Outcome(ready=True)
-    result = move_to(runner, old, new, state, deployment=_stored_as_moved(runner, applied, wanted))
+    result = move_to(runner, old, new, state, deployment=_stored_as_moved(runner, applied, step))
     if result.fault is not None:
         return runner.end_with_record(name, result)
     place = f"its provider state is {new.work_dir.backend_type} {new.work_dir.location} now"

@@ -152,8 +152,8 @@ def destroy(services: Services, deployment: Deployment, request: DestroyRequest)
     if deployment.protected and request.options.confirm != deployment.environment:
         steps = select_steps(deployment, request.options, request.verb)
         records = services.store.records(deployment.blueprint, deployment.environment)
-        doomed = [record for record in records if record.target.step in steps]
-        check_protected(services, deployment, doomed, confirmed=request.options.confirm)
+        to_destroy = [record for record in records if record.target.step in steps]
+        check_protected(services, deployment, to_destroy, confirmed=request.options.confirm)
     return run(services, deployment, request, partial(_work, request))
 
 
@@ -168,14 +168,18 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     skipped = plan.skipped
     _check_not_retained(runner, request)
     statuses = {name: item.status for name, item in steps.records.items() if item}
-    going = [step for step in selected if step not in skipped]
-    check_dependents(applied_graph(deployment.graph, steps.records), going, statuses)
-    selected_records = [record for step in going if (record := steps.records.get(step)) is not None]
+    not_skipped = [step for step in selected if step not in skipped]
+    check_dependents(applied_graph(deployment.graph, steps.records), not_skipped, statuses)
+    selected_records = [
+        record for step in not_skipped if (record := steps.records.get(step)) is not None
+    ]
     check_protected(runner.services, deployment, selected_records, confirmed=runner.options.confirm)
-    check_orphans(runner, going)
+    check_orphans(runner, not_skipped)
     check_adopted_records(steps.records, plan.todo, accepted=runner.options.plan.accept_adopted)
-    doomed = [record for name in plan.todo if (record := steps.records.get(name)) is not None]
-    check_policy_of_destroy(runner.session, doomed, override=runner.options.plan.override_policy)
+    to_destroy = [record for name in plan.todo if (record := steps.records.get(name)) is not None]
+    check_policy_of_destroy(
+        runner.session, to_destroy, override=runner.options.plan.override_policy
+    )
     check_unavailable(
         steps,
         plan.todo,
@@ -184,11 +188,11 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     )
     unsettled = [step for step in skipped if steps.status(step) is Status.RUNNING]
     failures = _prepare(runner, plan, (*plan.todo, *unsettled)) | runner.settle_all()
-    fresh = [] if failures else [s for s in going if steps.status(s) is None]
+    fresh = [] if failures else [s for s in not_skipped if steps.status(s) is None]
     unfit = {} if failures else _not_retainable(runner, skipped)
     # Where a state turns out to hold what nobody recorded, nothing is destroyed: the step may need
     # what would go before it.
-    foreign = {} if failures else check_gone_steps(steps, going)
+    foreign = {} if failures else check_gone_steps(steps, not_skipped)
     reported = (*plan.todo, *fresh, *failures, *unfit, *foreign)
     _report_skipped(runner, selected, skipped, reported)
     if failures:
@@ -225,21 +229,21 @@ def _check_not_retained(runner: StepRunner, request: DestroyRequest) -> None:
     Raise Refused if a retained step was selected by name.
     """
     deployment, records = runner.deployment, runner.steps.records
-    kept = [
+    retained = [
         step
         for step in dict.fromkeys(name.strip("+") for name in request.options.steps)
         if step in deployment.steps
         and retention(deployment.steps[step].retain, records.get(step)) is not None
     ]
-    recorded = [step for step in kept if runner.steps.status(step) is Status.RETAINED]
-    if kept:
+    recorded = [step for step in retained if runner.steps.status(step) is Status.RETAINED]
+    if retained:
         options = [word for step in recorded for word in ("--step", step)]
         orphaned = ("--orphaned",) if runner.options.orphaned else ()
         release = command_line(deployment, "release", *orphaned, *options, "--reason", "WHY")
         declared = "take `retain` out of the blueprint"
         raise Refused(
             "retained",
-            f"retained, and so not destroyed: {', '.join(kept)}",
+            f"retained, and so not destroyed: {', '.join(retained)}",
             hint=f"release it first: {release}" if recorded else declared,
         )
 

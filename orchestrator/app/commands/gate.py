@@ -146,8 +146,8 @@ def _conditions(step: StepState) -> Iterator[tuple[str, str]]:
     elif step.condition is not None:
         yield str(step.condition), f"run {step.run_id} was cut short ({step.active_command})"
     if step.in_doubt:
-        named = ", ".join(doubt.address for doubt in step.in_doubt)
-        yield "in_doubt", f"nobody can tell whether it is there: {named}"
+        addresses = ", ".join(doubt.address for doubt in step.in_doubt)
+        yield "in_doubt", f"nobody can tell whether it is there: {addresses}"
     if step.status is StepStatus.ERROR:
         last = (step.last_error or "").partition("\n")[0]
         yield "error", f"{step.failed_command or 'the last command'} failed: {last}"

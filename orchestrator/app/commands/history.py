@@ -158,9 +158,9 @@ def _attempts(reader: ReadContext, run_id: str, step: str) -> list[AttemptEviden
     stored: dict[int, list[EvidenceFile]] = {}
     here = {item.number for item in local}
     for name, data in stored_evidence(reader.store, run_id, step).items():
-        number, _, inside = name.partition("/")
+        number, _, path = name.partition("/")
         if int(number) not in here:
-            stored.setdefault(int(number), []).append(EvidenceFile(name=inside, size=len(data)))
+            stored.setdefault(int(number), []).append(EvidenceFile(name=path, size=len(data)))
     place = f"{reader.store.url}: {evidence_blob(run_id, step)}"
     in_store = [
         AttemptEvidence(step=step, number=number, directory=place, files=tuple(files))

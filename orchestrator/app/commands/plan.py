@@ -147,11 +147,11 @@ class Planner:
         if self.request.verb == "destroy":
             self.teardown = teardown(self.deployment, self.steps.records, selected)
             gone = (None, *NOTHING_THERE)
-            going = [step for step in selected if step not in self.teardown.skipped]
+            remaining = [step for step in selected if step not in self.teardown.skipped]
             statuses = {
                 name: record.status for name, record in self.steps.records.items() if record
             }
-            check_dependents(applied_graph(graph, self.steps.records), going, statuses)
+            check_dependents(applied_graph(graph, self.steps.records), remaining, statuses)
             subset = self.teardown.order
             present = [step for step in subset.order if self.steps.status(step) not in gone]
             alone = [step for step in present if step not in self.teardown.removed_with]
@@ -398,10 +398,10 @@ class Planner:
                 proposal.journal,
                 accepted=options.accept_adopted,
             )
-            kept = None
+            retention_note = None
             if not destroying:
                 record, journal = prepared.record, proposal.journal
-                kept = check_retained(self.deployment, prepared.step, record, journal)
+                retention_note = check_retained(self.deployment, prepared.step, record, journal)
             check(proposal)
         except Refused as exc:
             self.rows.fail(name, exc, method=method, plan=proposal.shown)
@@ -411,7 +411,7 @@ class Planner:
             why = "upstream changes: planned when it is applied"
             self.rows.defer(name, why, first, plan=proposal.shown)
             return
-        reasons = [kept] if kept else []
+        reasons = [retention_note] if retention_note else []
         reasons += [STATE_REWRITTEN] if proposal.rewrites_state else []
         if proposal.doubts:
             effect = "it would not end `destroyed`" if destroying else "an apply is refused"

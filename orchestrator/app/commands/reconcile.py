@@ -208,7 +208,7 @@ def _evidence(
         services.note(moved, level="warning", step=name)
     proposal, checks, inputs, vanished = None, None, None, False
     locked: StateLocked | None = None
-    answered = any(doubt.address in request.forget for doubt in record.resources.in_doubt)
+    forgotten = any(doubt.address in request.forget for doubt in record.resources.in_doubt)
     if state.objects or record.resources.in_doubt:
         try:
             inputs = runner.steps.values.recorded_inputs(prepared)
@@ -232,7 +232,7 @@ def _evidence(
             services.note(f"no plan could be made: {exc.message}", level="warning", step=name)
         except Refused as exc:
             # What a person says is taken down all the same; of this provider nothing is asked.
-            if exc.reason != "vanished" or not answered:
+            if exc.reason != "vanished" or not forgotten:
                 raise
             vanished = True
             services.note(exc.message, hint=exc.hint, level="warning", step=name)

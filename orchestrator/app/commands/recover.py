@@ -85,8 +85,8 @@ def recover(
 def _verdict(inspection: Inspection, listed: Sequence[str], orphaned: Collection[str]) -> Verdict:
     rows = {step: (inspection.newest(step), inspection.condition(step)) for step in listed}
     own = [row for step, row in rows.items() if step in inspection.summary.graph]
-    beside = [row for step, row in rows.items() if step not in inspection.summary.graph]
-    return verdict_of(own or beside, orphaned, beside if own else ())
+    hooks_and_orphans = [row for step, row in rows.items() if step not in inspection.summary.graph]
+    return verdict_of(own or hooks_and_orphans, orphaned, hooks_and_orphans if own else ())
 
 
 def _step(inspection: Inspection, advised: StepAdvice) -> RecoveryStep:
@@ -226,10 +226,10 @@ def _gap(summary: BlueprintSummary, runs: Sequence[RunRecord]) -> ManualGap:
         )
         return ManualGap(code="no_run", message=message)
     steps = _unverified(newest)
-    named = ", ".join(steps[:3]) + (f" and {len(steps) - 3} more" if len(steps) > 3 else "")
+    listed = ", ".join(steps[:3]) + (f" and {len(steps) - 3} more" if len(steps) > 3 else "")
     message = (
         f"no run of {where} is known to be verified: in {newest.run_id}, the newest that ended ok, "
-        f"no check vouches for {named}; a person must know that it was good"
+        f"no check vouches for {listed}; a person must know that it was good"
     )
     return ManualGap(code="unverified", message=message, steps=steps)
 

@@ -49,14 +49,14 @@ def status_of(
     attempts = _LocalAttempts(reader, summary)
     shown: list[StepState] = []
     own: list[tuple[OperationRecord | None, Condition | None]] = []
-    beside: list[tuple[OperationRecord | None, Condition | None]] = []
+    hooks_and_orphans: list[tuple[OperationRecord | None, Condition | None]] = []
     for step in listed_targets(summary, records, steps):
         newest = waiting.get(step) or records.get(step)
         tried = attempts.failed(step, since=newest.run_id if newest else "")
         if newest is not None:
             newest = with_failed_attempt(newest, tried)
         condition = watch.condition(newest) if newest else None
-        (own if step in summary.graph else beside).append((newest, condition))
+        (own if step in summary.graph else hooks_and_orphans).append((newest, condition))
         if newest is None:
             shown.append(_pending(summary, summary.target(step), records, tried))
         else:
@@ -78,7 +78,7 @@ def status_of(
         project=reader.project,
         blueprint=summary.blueprint,
         environment=summary.environment,
-        verdict=verdict_of(own or beside, orphans, beside if own else ()),
+        verdict=verdict_of(own or hooks_and_orphans, orphans, hooks_and_orphans if own else ()),
         selected=selected,
         steps=tuple(shown),
         orphaned=orphans,
@@ -415,8 +415,8 @@ def _counts(row: StepState, document: StatusDocument) -> bool:
     Return whether the row counts. A hook's module, whose objects stay on purpose, and an orphan
     count only if they failed or are running.
     """
-    beside = hook_of(row.step) is not None or row.target in document.orphaned
-    return not beside or row.status in (StepStatus.ERROR, StepStatus.RUNNING)
+    is_hook_or_orphan = hook_of(row.step) is not None or row.target in document.orphaned
+    return not is_hook_or_orphan or row.status in (StepStatus.ERROR, StepStatus.RUNNING)
 
 
 def _needed_by_retained(document: StatusDocument, graph: Graph) -> frozenset[str]:

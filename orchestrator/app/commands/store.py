@@ -377,17 +377,19 @@ def accept_restored(
     """
     store.records()
     older = list(store.gone_back())
-    left = store.unreconciled()
-    named = {str(target): record for target, record in left.items()}
-    given_up = [name for name in lost if name in named and named[name] is None]
+    unreconciled = store.unreconciled()
+    by_name = {str(target): record for target, record in unreconciled.items()}
+    given_up = [name for name in lost if name in by_name and by_name[name] is None]
     for name in lost:
         if name not in given_up:
             raise Refused(
                 "not_lost", f"{name}: its record is not missing here", hint="leave it out"
             )
-    remaining = [target for target in left if str(target) not in given_up]
+    remaining = [target for target in unreconciled if str(target) not in given_up]
     if remaining:
-        commands = "; ".join(f"`{_update_command(target, left[target])}`" for target in remaining)
+        commands = "; ".join(
+            f"`{_update_command(target, unreconciled[target])}`" for target in remaining
+        )
         raise Refused(
             "unreconciled",
             f"not reconciled since the store went back: {', '.join(map(str, remaining))}",

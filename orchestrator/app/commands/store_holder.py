@@ -121,16 +121,16 @@ def _prune(
 ) -> StorePruneDocument:
     # Blobs first: what is written from here on is no candidate, whatever it is named by.
     blobs = store.blobs("")
-    named = "\n".join(record.to_json() for record in store.records())
+    recorded_text = "\n".join(record.to_json() for record in store.records())
     runs = _runs(store, blobs)
-    gone = _expired(runs.values(), named, before, keep)
+    gone = _expired(runs.values(), recorded_text, before, keep)
     # By their text: those that this version cannot read name modules, too.
     kept_runs = [
         store.blob(name) or b""
         for name in blobs
         if name.endswith("/run.json") and _run_of(name) not in gone
     ]
-    references = named + b"\n".join(kept_runs).decode("utf-8", "replace")
+    references = recorded_text + b"\n".join(kept_runs).decode("utf-8", "replace")
     unneeded = [
         name
         for name in blobs
@@ -167,7 +167,7 @@ def _runs(store: OperationStore, blobs: Iterable[str]) -> dict[str, RunRecord]:
     return runs
 
 
-def _expired(runs: Iterable[RunRecord], named: str, before: datetime, keep: int) -> frozenset[str]:
+def _expired(runs: Iterable[RunRecord], references: str, before: datetime, keep: int) -> frozenset[str]:
     by_place: dict[tuple[str, str], list[RunRecord]] = {}
     for run in runs:
         by_place.setdefault((run.blueprint, run.environment), []).append(run)
@@ -175,7 +175,7 @@ def _expired(runs: Iterable[RunRecord], named: str, before: datetime, keep: int)
         run.run_id
         for runs_of_place in by_place.values()
         for run in sorted(runs_of_place, key=lambda item: item.run_id, reverse=True)[keep:]
-        if run.started_at < before and run.run_id not in named
+        if run.started_at < before and run.run_id not in references
     )
 
 

@@ -362,8 +362,8 @@ class Inspection:
         Return the file with a provider state that the engine could not save, anywhere in the
         working directory.
         """
-        for place, inside, files in os.walk(self._directory(step)):
-            inside[:] = [name for name in inside if not name.startswith(".")]
+        for place, directories, files in os.walk(self._directory(step)):
+            directories[:] = [name for name in directories if not name.startswith(".")]
             file = Path(place) / _ERRORED
             if _ERRORED in files and file.stat().st_size:  # a full disk leaves an empty one
                 return str(file)
@@ -400,14 +400,14 @@ def _process(signs: LifeSigns, record: OperationRecord | None) -> str:
     """
     Describe the process of a silent run.
     """
-    named = [
+    described = [
         f"{role} process {identity.pid} on {identity.host}"
         for role, (identity, state) in signs.processes.items()
         if state is Liveness.UNKNOWN
     ]
     if signs.engine_lost:
-        named.append("its engine, of which nothing is left here")
-    return f"run {record.run_id if record else ''} ({', '.join(named)})"
+        described.append("its engine, of which nothing is left here")
+    return f"run {record.run_id if record else ''} ({', '.join(described)})"
 
 
 def _scope(providers: Mapping[str, Template]) -> str:

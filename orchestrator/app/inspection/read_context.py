@@ -175,8 +175,8 @@ class ReadContext(Struct, frozen=True):
         inside for a module that uses neighbours. None if there is none.
         """
         top = self.work / target.blueprint / target.environment / target.step
-        for place, inside, _ in os.walk(top):
-            if ".terraform" in inside:
+        for place, directories, _ in os.walk(top):
+            if ".terraform" in directories:
                 return Path(place)
         return top if top.exists() else None
 
@@ -266,11 +266,11 @@ def select_targets(
     if not patterns and not exclude:
         return None
     listed = {*listed_targets(summary, reader.records(summary))} - {*summary.graph.order}
-    named = {name for name in patterns if name in listed}
-    others = [name for name in patterns if name not in named]
-    if named and not others:
-        return named
-    return named | set(summary.graph.select_some(others, exclude))
+    exact = {name for name in patterns if name in listed}
+    others = [name for name in patterns if name not in exact]
+    if exact and not others:
+        return exact
+    return exact | set(summary.graph.select_some(others, exclude))
 
 
 def _hooks(step: str, records: Mapping[str, OperationRecord]) -> list[str]:

@@ -85,15 +85,15 @@ def composed_plan(
     failures = steps.prepare_all(chosen, source)
     prepared = {name: steps.prepared[name] for name in chosen if name not in failures}
     roots = {name: (item.snapshot, item.work_dir) for name, item in prepared.items()}
-    apart = {*names} - prepared.keys() | services.workdirs.not_composable(roots).keys()
-    states = _states(steps, [name for name in prepared if name not in apart])
-    apart |= prepared.keys() - states.keys()
+    separate = {*names} - prepared.keys() | services.workdirs.not_composable(roots).keys()
+    states = _states(steps, [name for name in prepared if name not in separate])
+    separate |= prepared.keys() - states.keys()
     recorded: dict[str, StepInputs] = {}
     for name in prepared if as_applied else ():
         try:
             recorded[name] = steps.values.recorded_inputs(prepared[name])
         except OrchestratorError:
-            apart.add(name)
+            separate.add(name)
 
     def together(excluded: Collection[str], among: Iterable[str]) -> list[str]:
         if as_applied:
@@ -101,7 +101,7 @@ def composed_plan(
         return _without_dependents(steps, excluded, among)
 
     for attempt in range(1, _TRIES + 1):
-        chosen = together(apart, prepared)
+        chosen = together(separate, prepared)
         if len(chosen) < _FEWEST or services.stop.stopping:
             return {}
         for name in chosen:
@@ -113,12 +113,12 @@ def composed_plan(
             plans = composed.plan(options, evidence, attempt)
         if plans is not None:
             # What its provider did not find is read a second time before anybody believes it.
-            lost = {name for name, item in plans.items() if _has_lost(item)}
-            plannable = together(lost, plans)
+            emptied = {name for name, item in plans.items() if _has_lost(item)}
+            plannable = together(emptied, plans)
             return {name: plans[name] for name in plannable}
         if not composed.in_the_way:
             return {}
-        apart |= composed.in_the_way
+        separate |= composed.in_the_way
     return {}
 
 
@@ -361,15 +361,17 @@ def _may_be_composed(steps: PreparedSteps, name: str) -> bool:
 
 
 def _without_dependents(
-    steps: PreparedSteps, apart: Collection[str], prepared: Iterable[str]
+    steps: PreparedSteps, separate: Collection[str], prepared: Iterable[str]
 ) -> list[str]:
     """
-    Return the steps, in order, without those in ``apart`` and all their dependents: the plan does
-    not include what ``apart`` will change.
+    Return the steps, in order, without those in ``separate`` and all their dependents: the plan
+    does not include what ``separate`` will change.
     """
-    graph, wanted = steps.deployment.graph, {*prepared} - {*apart}
-    excluded = {*apart} & {*graph.order}
-    return [name for name in graph.order if name in wanted and not graph.upstreams(name) & excluded]
+    graph, composable = steps.deployment.graph, {*prepared} - {*separate}
+    excluded = {*separate} & {*graph.order}
+    return [
+        name for name in graph.order if name in composable and not graph.upstreams(name) & excluded
+    ]
 
 
 def _states(steps: PreparedSteps, names: Iterable[str]) -> dict[str, PulledState]:

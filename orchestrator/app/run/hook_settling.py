@@ -99,9 +99,9 @@ def _command(
         else CallResult(exit_code=None, messages=(), complete=False)
     )
     # Without an exit code nobody can tell what it did, whatever else is complete.
-    whole = result.complete and result.exit_code is not None
+    complete = result.complete and result.exit_code is not None
     return MutationEvidence(
-        exit_code=result.exit_code, journal=Journal.of(result.messages, whole=whole), state=None
+        exit_code=result.exit_code, journal=Journal.of(result.messages, whole=complete), state=None
     )
 
 

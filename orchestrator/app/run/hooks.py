@@ -364,14 +364,14 @@ def check_earlier_work(
     apply of its step, unless a reason accepts it: a backup from then cannot be replaced by one of
     today.
     """
-    doomed = {item.name for item in plan.journal.planned if item.action in _REMOVING}
-    objects = [ref for ref in earlier_objects(steps, name, kind) if ref.name in doomed]
+    removed = {item.name for item in plan.journal.planned if item.action in _REMOVING}
+    objects = [ref for ref in earlier_objects(steps, name, kind) if ref.name in removed]
     if objects and accepted is None:
-        named = ", ".join(f"{ref.name} ({ref.id})" if ref.id else ref.name for ref in objects)
+        listed = ", ".join(f"{ref.name} ({ref.id})" if ref.id else ref.name for ref in objects)
         take_down = command_line(steps.deployment, "destroy", "--step", hook_step_name(name, kind))
         raise Refused(
             "replaces_earlier",
-            f"{name}: {kind} would replace or delete what it made before the last apply: {named}",
+            f"{name}: {kind} would replace or delete what it made before the last apply: {listed}",
             hint="if that may go, say so with --accept-replaced REASON, or take it down first: "
             f"`{take_down}`; to keep it, give the objects of each run an address of their own",
             accepted_by=("--accept-replaced", "WHY"),

@@ -49,12 +49,14 @@ def note_orphans(runner: StepRunner) -> None:
         )
 
 
-def check_orphans(runner: StepRunner, going: Sequence[str]) -> None:
+def check_orphans(runner: StepRunner, to_destroy: Sequence[str]) -> None:
     """
     Raise Refused if a destroy would remove what a remaining orphan needs, by its record.
     """
-    destroyed = {step for step in going if runner.steps.status(step) not in (None, *NOTHING_THERE)}
-    staying = [r for r in _orphans(runner) if r.target.step not in going]
+    destroyed = {
+        step for step in to_destroy if runner.steps.status(step) not in (None, *NOTHING_THERE)
+    }
+    staying = [r for r in _orphans(runner) if r.target.step not in to_destroy]
     needed = {
         r.target.step: sorted(destroyed & set(r.needs)) for r in staying if destroyed & set(r.needs)
     }

@@ -212,9 +212,9 @@ def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
         return None
     steps = set(deployment.steps) - deployment.orphans
     own = [row for step, row in rows.items() if step in steps]
-    beside = [row for step, row in rows.items() if step not in steps]
+    hooks_and_orphans = [row for step, row in rows.items() if step not in steps]
     orphaned = [str(item.target.target) for item in alive_orphans(deployment, records.values())]
-    recorded = verdict_of(own or beside, orphaned, beside if own else ())
+    recorded = verdict_of(own or hooks_and_orphans, orphaned, hooks_and_orphans if own else ())
     under_way = recorded in (Verdict.RUNNING, Verdict.INTERRUPTED)
     failed = any(
         row.status is StepStatus.ERROR and not is_partly_applied(records.get(row.step))
@@ -398,7 +398,7 @@ def _ended_command(
         own += ("--from-run", lineage.from_run)
     if lineage is not None and request.verb == "rollback":
         own += ("--to", lineage.from_run, "--reason", lineage.reason or "WHY")
-    given = request.arguments() | {
+    arguments = request.arguments() | {
         "confirm": options.confirm,
         "reason": None if request.verb == "rollback" else options.reason,
         "skip_preflight": options.skip_preflight,
@@ -414,19 +414,19 @@ def _ended_command(
             None if engine and session.deployment.engine.kind in (None, *writers) else writers.pop()
         )
         refused = False
-    named = () if set(options.steps) == set(session.deployment.steps) else options.steps
+    selected = () if set(options.steps) == set(session.deployment.steps) else options.steps
     return EndedCommand(
         blueprint=session.deployment,
         verb=request.verb,
         selection=(
             *(("--orphaned",) if options.orphaned else ()),
-            *(word for name in named for word in ("--step", name)),
+            *(word for name in selected for word in ("--step", name)),
             *(word for name in options.exclude for word in ("--exclude", name)),
         ),
         engine=("--engine", engine) if engine else (),
         inputs=inputs if request.verb in ("apply", "redeploy") else (),
         own=own,
-        given=tuple(_option_words(given, _GIVEN | _GIVEN_TO.get(request.verb, {}))),
+        given=tuple(_option_words(arguments, _GIVEN | _GIVEN_TO.get(request.verb, {}))),
         accepting=error.accepted_by if isinstance(error, Refused) else (),
         is_refused=isinstance(error, Refused) or refused or _is_of_options(error),
         is_orphaned=options.orphaned,

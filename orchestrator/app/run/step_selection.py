@@ -70,9 +70,9 @@ def check_addresses(options: RunOptions, selected: Sequence[str]) -> None:
     Raise Usage if addresses to replace or target are used with more than one step: several steps
     may have the same addresses.
     """
-    named = [name for name in ("replace", "targets") if getattr(options.plan, name)]
-    if named and len(selected) != 1:
-        option = {"replace": "--replace", "targets": "--target"}[named[0]]
+    used = [name for name in ("replace", "targets") if getattr(options.plan, name)]
+    if used and len(selected) != 1:
+        option = {"replace": "--replace", "targets": "--target"}[used[0]]
         raise Usage(
             f"{option} is about one step, and {len(selected)} are selected",
             hint="name the step with --step",
@@ -120,8 +120,8 @@ def check_approval(
 
 
 def _check_confirmed(deployment: Deployment, request: RunRequest) -> None:
-    named = request.options.confirm == deployment.environment
-    if request.needs_confirmation and deployment.protected and not named:
+    confirmed = request.options.confirm == deployment.environment
+    if request.needs_confirmation and deployment.protected and not confirmed:
         raise ApprovalMissing(
             f"{deployment.environment} is a protected environment",
             hint=f"name it to go on: --confirm {deployment.environment}",

@@ -300,13 +300,13 @@ class StepValues:
         Return the values that the engine needs to load the step's module. Unavailable ones are left
         out: the engine reports them if it needs them.
         """
-        wanted = frozenset(module.snapshot.early_variables)
-        if not wanted or not engine.evaluates_early:
+        required = frozenset(module.snapshot.early_variables)
+        if not required or not engine.evaluates_early:
             return {}
         text = self.recorded_text(record) if module.inputs == "recorded" else None
         if text is None:
             lookup, templates = self.lookup(step), {}
-            for name in wanted & step.inputs.keys():
+            for name in required & step.inputs.keys():
                 template = step.inputs[name]
                 # What comes from upstream must not be asked for before that is prepared itself.
                 if _steps_in([template]) and name not in step.module.early_variables:
@@ -318,14 +318,14 @@ class StepValues:
         unknown: set[ValuePath] = set()
 
         def today(path: ValuePath, _: str) -> Json:
-            if path[0] in wanted:
+            if path[0] in required:
                 with contextlib.suppress(Unresolvable):
                     return self._current_secret(step, path)
             unknown.add(path[:1])
             return None
 
         recorded = read_recorded_inputs(text, today)
-        values = {k: v for k, v in recorded.values.items() if k in wanted and (k,) not in unknown}
+        values = {k: v for k, v in recorded.values.items() if k in required and (k,) not in unknown}
         secrets = {path: origin for path, origin in recorded.secrets.items() if path[0] in values}
         return self._masked(StepInputs(values, secrets)).values
 

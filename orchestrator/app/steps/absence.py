@@ -125,8 +125,8 @@ def with_state_to_ask(
     """
     step, record = context.prepared.step, context.prepared.record
     planned = marker.resources.planned
-    doomed = {item.address for item in planned if item.action in ("delete", "replace")}
-    remote = any(has_remote_side(o.provider) for o in before.objects if o.address in doomed)
+    removed = {item.address for item in planned if item.action in ("delete", "replace")}
+    remote = any(has_remote_side(o.provider) for o in before.objects if o.address in removed)
     method = absence_method(options.verify_absence, step.verify_absence, record)
     if not remote or method == "state":
         return marker
@@ -175,11 +175,11 @@ def _with_remaining(
     stop = context.services.stop
     if evidence.state is None or evidence.touched_nothing or stop.stopping:
         return evidence
-    held = {(item.type, item.id) for item in evidence.state.objects}
+    in_state = {(item.type, item.id) for item in evidence.state.objects}
     removed = removed_objects(context.services, marker, saved, evidence)
     removed = replace(
         removed,  # a moved object has another address, and is the same
-        objects=tuple(ref for ref in removed.objects if (ref.type, ref.id) not in held),
+        objects=tuple(ref for ref in removed.objects if (ref.type, ref.id) not in in_state),
     )
     wait = absence_timeout(context) if evidence.clean else 0.0
     findings = confirm_absence(context, [removed], wait=wait)

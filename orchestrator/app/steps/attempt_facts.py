@@ -149,8 +149,8 @@ class AttemptFacts:
         """
         The attempt's directory in records, relative to the tool's own.
         """
-        inside = self._evidence.relative_to(self._session.directory).as_posix()
-        return f"runs/{self._session.run_id}/{inside}"
+        relative = self._evidence.relative_to(self._session.directory).as_posix()
+        return f"runs/{self._session.run_id}/{relative}"
 
     def store_for_reruns(self) -> None:
         """

@@ -122,7 +122,7 @@ def learn_secrets(
 
 
 def mask_by_digest(
-    services: Services, state: PulledState, wanted: Collection[str]
+    services: Services, state: PulledState, digests: Collection[str]
 ) -> frozenset[str]:
     """
     Mask the values in a provider state with the wanted keyed digests from here on, and return the
@@ -130,7 +130,7 @@ def mask_by_digest(
     """
     secrets = find_secrets(
         (*state.attributes, *(output.value for output in state.outputs.values())),
-        wanted,
+        digests,
         partial(digest, key=services.key),
     )
     for value in secrets.values():

@@ -291,12 +291,12 @@ def check_adopted(
     Raise Refused if a plan would destroy an object that was adopted without proof that it is ours
     (law: not ours until proven), unless a reason accepts it.
     """
-    doomed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
+    removed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
     present = {(item.address, item.id) for item in state.objects}
     adopted = [
         item
         for item in (record.adopted if record else ())
-        if item.address in doomed and (item.address, item.id) in present
+        if item.address in removed and (item.address, item.id) in present
     ]
     if adopted and accepted is None:
         raise adopted_refusal(target, adopted)
@@ -309,13 +309,13 @@ def check_retained(
     Raise Refused if the plan of an apply would destroy objects of a retained step; return a note if
     only the blueprint declares it as retained.
     """
-    kept = retention(step.retain, record)
-    doomed = [item.address for item in journal.planned if item.action in ("delete", "replace")]
-    if kept is None or not doomed:
+    retained = retention(step.retain, record)
+    removed = [item.address for item in journal.planned if item.action in ("delete", "replace")]
+    if retained is None or not removed:
         return None
     message = (
-        f"it would destroy {_some(doomed)} of what is retained: {kept.reason} ({kept.owner}, "
-        f"review by {kept.review_by})"
+        f"it would destroy {_some(removed)} of what is retained: {retained.reason} "
+        f"({retained.owner}, review by {retained.review_by})"
     )
     if record is not None and record.status is Status.RETAINED:
         options = (*step_options(deployment, step.name), "--reason", "WHY")
@@ -346,13 +346,13 @@ def adopted_refusal(target: str, adopted: Sequence[AdoptedObject]) -> Refused:
     Return the error that names objects to be destroyed that are not proven ours.
     """
     out = shlex.join(["exec", target, "--", "state", "rm", *(item.address for item in adopted)])
-    named = "; ".join(
+    listed = "; ".join(
         f"{item.address} ({item.id}): {item.why}" if item.id else f"{item.address}: {item.why}"
         for item in adopted
     )
     return Refused(
         "adopted",
-        f"{target}: it would destroy what was adopted and is not proven to be made here: {named}",
+        f"{target}: it would destroy what was adopted and is not proven to be made here: {listed}",
         hint="if it may be destroyed, say so with --accept-adopted REASON; to leave it alone take "
         f"it out of the provider state first: `orchestrator {out}`",
         accepted_by=("--accept-adopted", "WHY"),

@@ -264,10 +264,10 @@ def plan_step(
         plan = make("plan")
         # A provider may answer "not found" once about what is there: before anything is made again
         # or left out of a destroy, it is read a second time. If all is lost nothing goes on anyway.
-        lost = _dropped(services, plan)
-        if lost and len(lost) < len(plan.before.objects) and options.accept_vanished is None:
-            named = ", ".join(item.label for item in lost)
-            services.note(f"not found, read a second time: {named}", level="warning", step=step)
+        dropped = _dropped(services, plan)
+        if dropped and len(dropped) < len(plan.before.objects) and options.accept_vanished is None:
+            labels = ", ".join(item.label for item in dropped)
+            services.note(f"not found, read a second time: {labels}", level="warning", step=step)
             plan = make("plan-again")
         return check_plan(
             services, prepared, inputs, options, plan, check, missing_objects, run_id=run_id
@@ -337,8 +337,8 @@ def check_plan(
     refresh = refresh_result(journal, before, destroying=destroying, targeted=bool(options.targets))
     deleted = _deleted_earlier(services, prepared, refresh)
     if deleted:
-        named = ", ".join(item.label for item in deleted)
-        services.note(f"gone by an earlier delete: {named}", step=step)
+        labels = ", ".join(item.label for item in deleted)
+        services.note(f"gone by an earlier delete: {labels}", step=step)
     if destroying:
         journal = journal.with_deletes(item.address for item in deleted)
     others = replace(before, objects=tuple(o for o in before.objects if o not in deleted))
@@ -499,8 +499,8 @@ def _dropped(services: Services, plan: EnginePlan) -> tuple[StateObject, ...]:
     """
     refreshed = services.engine.refreshed_state_in_plan(plan.file)
     if refreshed is None:
-        lost = {item.address for item in plan.journal.drifted if item.action == "delete"}
-        return tuple(o for o in plan.before.objects if o.address in lost and o.deposed is None)
+        vanished = {item.address for item in plan.journal.drifted if item.action == "delete"}
+        return tuple(o for o in plan.before.objects if o.address in vanished and o.deposed is None)
     remaining = {(item.address, item.id, item.deposed) for item in refreshed.objects}
     return tuple(
         item

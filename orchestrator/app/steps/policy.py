@@ -198,10 +198,10 @@ def check_protected_since(
     Raise Refused if the plan of a rollback would destroy objects that a later applied module
     protects: the engine knows only the earlier module.
     """
-    doomed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
-    if record is None or not doomed:
+    removed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
+    if record is None or not removed:
         return
-    protected = _protected_lines(services, deployment, record, doomed)
+    protected = _protected_lines(services, deployment, record, removed)
     if protected:
         raise Refused(
             "prevent_destroy",
@@ -214,10 +214,10 @@ def _protected_lines(
     services: Services,
     deployment: Deployment,
     record: OperationRecord,
-    doomed: Collection[str] | None = None,
+    removed: Collection[str] | None = None,
 ) -> list[str]:
     """
-    Return one line for each protected object of a target, of all or only the ``doomed`` ones.
+    Return one line for each protected object of a target, of all or only the ``removed`` ones.
     Registry modules are not in the snapshot: the plan of their step finds what they protect.
     """
     places = _places(services, deployment, record)
@@ -225,7 +225,7 @@ def _protected_lines(
         f"{record.target.step}: {ref.address}, by {_shown_place(record, places[address])}"
         for ref in record.resources.inventory
         if (address := without_keys(ref.address)) in places
-        and (doomed is None or ref.address in doomed)
+        and (removed is None or ref.address in removed)
     ]
 
 

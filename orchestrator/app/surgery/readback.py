@@ -230,13 +230,13 @@ def verify_destroyed(
         ("absent", "the provider has none of these any more"),
         ("unknown", "the provider could not tell of these"),
     ):
-        named = ", ".join(
+        listed = ", ".join(
             f"{ref.name} ({ref.id})" + (f": {answer.why}" if verdict == "unknown" else "")
             for ref, answer in answers.items()
             if answer.verdict == verdict
         )
-        if named:
-            services.note(f"{message}: {named}", step=name)
+        if listed:
+            services.note(f"{message}: {listed}", step=name)
     if existing:
         return found_again(record, existing, services.stamp())
     all_gone = all(ref in answers and answers[ref].verdict == "absent" for ref in remote)

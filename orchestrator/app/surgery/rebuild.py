@@ -59,20 +59,20 @@ def rebuild_state(runner: StepRunner, name: str) -> StepResult | None:
     record = prepared.record
     assert record is not None, "only recorded steps are reconciled"
     state = _sound_state(runner, name)
-    lost = lost_objects(record, state)
-    if not lost.importable and not lost.obstacles:
+    missing = lost_objects(record, state)
+    if not missing.importable and not missing.obstacles:
         services.note("the provider state holds every recorded object", step=name)
         return None
     inputs = runner.steps.values.recorded_inputs(prepared)
     lookup = own_lookup(runner.deployment, prepared.step, inputs, {})
     imports = {
         address: import_id_of(prepared.step, ref, lookup)
-        for address, ref in lost.importable.items()
+        for address, ref in missing.importable.items()
     }
     result: StepResult | None = None
     with _planned(runner, name, inputs, imports) as rebuild:
-        why_not = {**lost.obstacles}
-        why_not |= {lost.importable[at]: why for at, why in rebuild.obstacles.items()}
+        why_not = {**missing.obstacles}
+        why_not |= {missing.importable[at]: why for at, why in rebuild.obstacles.items()}
         for ref, why in why_not.items():
             shown = f"{ref.address} ({ref.id})" if ref.id else ref.address
             services.note(f"cannot be imported: {shown}: {why}", level="warning", step=name)

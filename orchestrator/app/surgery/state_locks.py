@@ -152,10 +152,10 @@ def _check_dead(runner: StepRunner, name: str, run: RunPeriod, lock: StateLock) 
 
 
 def _foreign(target: str, lock: StateLock, why: str) -> Refused:
-    named = f"{shlex.quote(target)} -- force-unlock -force {lock.id or 'LOCK_ID'}"
+    arguments = f"{shlex.quote(target)} -- force-unlock -force {lock.id or 'LOCK_ID'}"
     return Refused(
         "foreign_lock",
         f"{target}: the provider state is locked ({lock}), and {why}",
         hint="ask its holder, or wait (--lock-timeout); one that is dead for certain is released "
-        f"with `orchestrator exec {named}`",
+        f"with `orchestrator exec {arguments}`",
     )

@@ -226,9 +226,9 @@ def compensation_order(graph: Graph, after: Mapping[str, Sequence[str] | None]) 
     """
     waits: dict[str, set[str]] = {}
     for step in reversed([step for step in graph.order if step in after]):
-        named = after[step]
-        if named is not None:
-            waits[step] = set(named) & after.keys()
+        declared = after[step]
+        if declared is not None:
+            waits[step] = set(declared) & after.keys()
             continue
         dependents = graph.dependents(step) & after.keys()
         waits[step] = {

@@ -31,11 +31,11 @@ class RecordedInputs(Struct, frozen=True):
         Return the digests of recorded secrets that differ from those in ``values``, each with the
         source of the secret.
         """
-        whole = Resolved(dict(values))
+        resolved = Resolved(dict(values))
 
         def is_the_same(path: ValuePath, old_digest: str) -> bool:
             try:
-                return digest(whole.at(path).value, key) == old_digest
+                return digest(resolved.at(path).value, key) == old_digest
             except Unresolvable:
                 return False
 

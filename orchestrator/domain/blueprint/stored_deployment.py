@@ -330,14 +330,14 @@ def _with_value(raw: Json, path: Sequence[str], value: Json) -> Json:
     if isinstance(raw, list):
         inner = _with_value(raw[int(head)], rest, value) if rest else value
         return [*raw[: int(head)], inner, *raw[int(head) + 1 :]]
-    inside = dict(raw or {})
+    nested = dict(raw or {})
     if rest:
-        inside[head] = _with_value(inside.get(head), rest, value)
+        nested[head] = _with_value(nested.get(head), rest, value)
     elif value is None:
-        inside.pop(head, None)
+        nested.pop(head, None)
     else:
-        inside[head] = value
-    return inside
+        nested[head] = value
+    return nested
 
 
 def _holds_literal(template: Template) -> bool:
@@ -353,10 +353,10 @@ def _literals(template: Template) -> Iterator[tuple[ValuePath, Json]]:
     """
     Yield the parts of a template that are not one whole reference, with their path.
     """
-    whole = {use.path for use in template.uses if use.whole}
+    reference_paths = {use.path for use in template.uses if use.whole}
     everything = Resolved(template.raw, {(): ""})
     for path in everything.leaves():
-        if path not in whole:
+        if path not in reference_paths:
             yield path, everything.at(path).value
 
 

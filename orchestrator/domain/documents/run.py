@@ -122,7 +122,7 @@ def teardown_report(run: RunRecord, today: date) -> TeardownReport | None:
     """
     if run.command != "destroy":
         return None
-    gone, retained, left, untouched = [], [], [], []
+    gone, retained, remaining, untouched = [], [], [], []
     for row in run.steps:
         if row.absence is not None and row.absence.verdict == "confirmed":
             now = row.status in GONE
@@ -130,7 +130,7 @@ def teardown_report(run: RunRecord, today: date) -> TeardownReport | None:
                 ConfirmedTarget(step=row.step, target=row.target, now=now, absence=row.absence)
             )
         elif row.status is not StepStatus.SKIPPED:
-            left.append(_remaining(row))
+            remaining.append(_remaining(row))
         elif row.sequence is not None:
             retained.append(
                 RetainedTarget(
@@ -147,7 +147,7 @@ def teardown_report(run: RunRecord, today: date) -> TeardownReport | None:
     return TeardownReport(
         gone=tuple(gone),
         retained=tuple(retained),
-        left=tuple(left),
+        left=tuple(remaining),
         untouched=tuple(untouched),
         orphaned=run.orphaned,
     )

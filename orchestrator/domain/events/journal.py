@@ -191,7 +191,7 @@ class Journal(Struct, frozen=True):
         began: dict[ObjectAction, datetime] = {}
         completed: dict[ObjectAction, str | None] = {}
         errored: set[ObjectAction] = set()
-        going: Counter[ObjectAction] = Counter()
+        in_flight: Counter[ObjectAction] = Counter()
         diagnostics: list[Diagnostic] = []
         moved: set[str] = set()
         refreshed: set[str] = set()
@@ -217,13 +217,13 @@ class Journal(Struct, frozen=True):
                     outputs[name] = None
                 case ApplyStart(address, action, at) if action in MUTATIONS:
                     began[address, action] = at
-                    going[address, action] += 1
+                    in_flight[address, action] += 1
                 case ApplyComplete(address, action, _, object_id) if action in MUTATIONS:
                     completed[address, action] = object_id
-                    going[address, action] -= 1
+                    in_flight[address, action] -= 1
                 case ApplyErrored(address, action) if action in MUTATIONS:
                     errored.add((address, action))
-                    going[address, action] -= 1
+                    in_flight[address, action] -= 1
                 case DiagnosticMessage(diagnostic):
                     diagnostics.append(diagnostic)
                 case _:
@@ -236,7 +236,7 @@ class Journal(Struct, frozen=True):
             began=began,
             completed=completed,
             errored=frozenset(errored),
-            unfinished=frozenset(part for part, count in going.items() if count > 0),
+            unfinished=frozenset(part for part, count in in_flight.items() if count > 0),
             diagnostics=tuple(diagnostics),
             moved=frozenset(moved),
             refreshed=frozenset(refreshed),

@@ -238,8 +238,8 @@ def _pairs(
     )
     pairs: list[tuple[int, int]] = []
     for score, here, there in likeness:
-        taken = any(here == one or there == two for one, two in pairs)
-        if score and not taken:
+        is_paired = any(here == one or there == two for one, two in pairs)
+        if score and not is_paired:
             pairs.append((here, there))
     return pairs
 

@@ -71,9 +71,11 @@ def violations_of_plan(
             message = check(policy, step, item)
             if message is not None:
                 yield Violation(rule=rule, step=step, address=item.address, message=message)
-    lost = destroyed + destroys(changing)
-    if policy.max_destroys is not None and destroyed <= policy.max_destroys < lost:
-        message = f"{lost} objects would be destroyed or replaced, and {policy.max_destroys} may be"
+    total = destroyed + destroys(changing)
+    if policy.max_destroys is not None and destroyed <= policy.max_destroys < total:
+        message = (
+            f"{total} objects would be destroyed or replaced, and {policy.max_destroys} may be"
+        )
         yield Violation(rule="max_destroys", step=step, message=message)
     if policy.regions and changing:
         for name, region in regions.items():

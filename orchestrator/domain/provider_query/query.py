@@ -180,10 +180,10 @@ def refused_imports(
     reasons: dict[str, str] = {}
     for address, id_ in imports.items():
         words = "|".join(map(re.escape, (address, id_)))
-        named = re.compile(rf"(?<![\w.\]/-])(?:{words})(?![\w\[/-]|\.\w)")
+        pattern = re.compile(rf"(?<![\w.\]/-])(?:{words})(?![\w\[/-]|\.\w)")
         for error in errors:
             text = f"{error.summary}\n{error.detail}".replace('\\"', '"')  # it quotes addresses
-            if error.address == address or (not error.address and named.search(text)):
+            if error.address == address or (not error.address and pattern.search(text)):
                 reasons.setdefault(address, _line(error))
     return reasons
 
@@ -205,7 +205,7 @@ class _PlanMessages(Struct, frozen=True):
     @classmethod
     def of(cls, messages: Iterable[Message], *, targets: frozenset[str]) -> _PlanMessages:
         present: set[str] = set()
-        lost: set[str] = set()
+        vanished: set[str] = set()
         missing: set[str] = set()
         lists: dict[int, tuple[str, ...]] = {}
         errors: dict[Diagnostic, None] = {}
@@ -214,7 +214,7 @@ class _PlanMessages(Struct, frozen=True):
                 case PlannedChange(address, importing=str()) | RefreshComplete(address):
                     present.add(address)
                 case ResourceDrift(address, "delete"):
-                    lost.add(address)
+                    vanished.add(address)
                 case DiagnosticMessage(diagnostic) if diagnostic.severity == "error":
                     absent, listed = _missing_address(diagnostic), _listed(diagnostic)
                     if absent is not None:
@@ -226,7 +226,12 @@ class _PlanMessages(Struct, frozen=True):
                 case _:
                     pass
         return cls(
-            frozenset(present), frozenset(lost), frozenset(missing), lists, tuple(errors), targets
+            frozenset(present),
+            frozenset(vanished),
+            frozenset(missing),
+            lists,
+            tuple(errors),
+            targets,
         )
 
     def reason(self, *addresses: str) -> str:
@@ -375,12 +380,12 @@ def refresh_result(
     it would not delete have vanished. A ``targeted`` plan answers only for objects that it reports
     as found or lost.
     """
-    lost = {item.address for item in journal.drifted if item.action == "delete"}
+    vanished = {item.address for item in journal.drifted if item.action == "delete"}
     planned = {item.address for item in journal.planned}
     gone, present = [], []
     for item in state.objects:
         if item.deposed is None and not destroying:
-            missing = item.address in lost
+            missing = item.address in vanished
         else:
             missing = not targeted and item.address not in planned
         if missing:
@@ -402,10 +407,10 @@ def unexplained(
     """
     configurations = {item.configuration for item in present}
     kinds = {(item.configuration, item.type) for item in present}
-    lost = [item for item in gone if (item.configuration, item.type) not in kinds]
-    count = Counter(item.configuration for item in lost)
+    vanished = [item for item in gone if (item.configuration, item.type) not in kinds]
+    count = Counter(item.configuration for item in vanished)
     return tuple(
         item
-        for item in lost
+        for item in vanished
         if item.configuration not in configurations or count[item.configuration] > 1
     )

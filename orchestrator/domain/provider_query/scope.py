@@ -105,10 +105,10 @@ def _open(value: Json, secrets: frozenset[ValuePath], path: ValuePath = ()) -> J
             return value
 
 
-def without_credentials(value: Json, *, named: bool = False) -> Json:
+def without_credentials(value: Json, *, is_credential: bool = False) -> Json:
     """
     Return a provider's configuration for people, without values of credentials, even literal ones.
-    ``named``: the value is that of a credential.
+    ``is_credential``: the value is that of a credential.
 
     >>> without_credentials({"region": "eu", "assume": [{"token": "x", "role": "y"}]})
     {'region': 'eu', 'assume': [{'token': '(sensitive)', 'role': 'y'}]}
@@ -116,13 +116,15 @@ def without_credentials(value: Json, *, named: bool = False) -> Json:
     match value:
         case dict():
             return {
-                key: without_credentials(item, named=named or CREDENTIAL.search(key) is not None)
+                key: without_credentials(
+                    item, is_credential=is_credential or CREDENTIAL.search(key) is not None
+                )
                 for key, item in value.items()
             }
         case list():
-            return [without_credentials(item, named=named) for item in value]
+            return [without_credentials(item, is_credential=is_credential) for item in value]
         case _:
-            return SENSITIVE if named else value
+            return SENSITIVE if is_credential else value
 
 
 def without_identity(value: Json) -> Json:

@@ -95,12 +95,12 @@ def run_at(runs: Iterable[RunPeriod], since: datetime) -> RunPeriod | None:
     return last
 
 
-def unlock_objection(lock: StateLock, wanted: str, runs: Iterable[RunPeriod]) -> str | None:
+def unlock_objection(lock: StateLock, lock_id: str, runs: Iterable[RunPeriod]) -> str | None:
     """
-    Return why the lock with the id ``wanted`` cannot be attributed to these runs, None if it can.
+    Return why the lock with the id ``lock_id`` cannot be attributed to these runs, None if it can.
     """
-    if lock.id != wanted:
-        return f"the lock that is held is not {wanted}"
+    if lock.id != lock_id:
+        return f"the lock that is held is not {lock_id}"
     if lock.who is None or lock.since is None:
         return "the engine does not tell who holds it and since when"
     run = run_at(runs, lock.since)

@@ -40,9 +40,9 @@ def command_line(blueprint: BlueprintAddress, verb: str, *options: str) -> str:
     Return the command line, quoted for a shell. It names the blueprint by name if that is found
     anywhere in the project, else by path.
     """
-    inside = blueprint.path.startswith("blueprints/")
+    by_name = blueprint.path.startswith("blueprints/")
     program = ["orchestrator", *(("-C", blueprint.called_in) if blueprint.called_in else ())]
-    words = [*program, verb, blueprint.blueprint if inside else blueprint.path]
+    words = [*program, verb, blueprint.blueprint if by_name else blueprint.path]
     if blueprint.environment != "default":
         words += ["-e", blueprint.environment]
     return shlex.join([*words, *options])
@@ -53,9 +53,9 @@ def accept_restored_command(blueprint: str = "", environment: str = "") -> str:
     Return the command that accepts a restored store, with a placeholder for the reason: the store
     of a blueprint in an environment, else the project's own.
     """
-    named = [*(("--blueprint", blueprint) if blueprint else ())]
-    named += ("-e", environment) if environment not in ("", "default") else ()
-    return shlex.join(("orchestrator", "store", "accept-restored", *named, "REASON"))
+    options = [*(("--blueprint", blueprint) if blueprint else ())]
+    options += ("-e", environment) if environment not in ("", "default") else ()
+    return shlex.join(("orchestrator", "store", "accept-restored", *options, "REASON"))
 
 
 class RecordedBlueprint(Struct, frozen=True):

@@ -108,10 +108,10 @@ def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str 
         case Remedy.VERIFY:
             return _command(context, "verify", *at, *takeover)
         case Remedy.RETRY:
-            named = context.record and failed_run(context.record) == facts.failed_run
+            by_record = context.record and failed_run(context.record) == facts.failed_run
             # An apply that failed before its marker is in no record: `retry` cannot find it there.
-            named = named and situation is not Situation.UNMADE
-            of = () if named or not facts.failed_run else ("--from-run", facts.failed_run)
+            by_record = by_record and situation is not Situation.UNMADE
+            of = () if by_record or not facts.failed_run else ("--from-run", facts.failed_run)
             changed = (w for name in facts.changed_secrets for w in (_ACCEPT_SECRET, name))
             return _command(context, "retry", *of, *at, *changed, *accept, *takeover)
         case Remedy.REDEPLOY:
@@ -384,8 +384,8 @@ def _what_exists(context: RecoveryContext) -> str:
     """
     if context.takeable:
         return "adopt what exists (`--adopt ADDRESS=ID`)"
-    held = ", ".join(context.rivals.values())
-    return f"delete by hand what exists beside {held}: the provider state holds that there"
+    occupants = ", ".join(context.rivals.values())
+    return f"delete by hand what exists beside {occupants}: the provider state holds that there"
 
 
 def _rebuild(context: RecoveryContext) -> str:

@@ -212,12 +212,12 @@ class RecoveryContext(Struct, frozen=True):
         from provider state before that can be imported.
         """
         doubted = {(doubt.address, doubt.id) for doubt in self.doubts}
-        lost = {doubt.address for doubt in self.doubts if doubt.action in ("create", "forget")}
+        addresses = {doubt.address for doubt in self.doubts if doubt.action in ("create", "forget")}
         objects = self.record.resources.inventory if self.record else ()
         return {
             ref.address: ref.id or "another object"
             for ref in objects
-            if ref.address in lost and not ref.deposed and (ref.address, ref.id) not in doubted
+            if ref.address in addresses and not ref.deposed and (ref.address, ref.id) not in doubted
         }
 
     @property

@@ -182,8 +182,8 @@ def after_run(
 
 
 def _look(ended: EndedCommand) -> NextCommand:
-    named = [*ended.selection] if "--exclude" not in ended.selection else []
-    return look_closer(ended.blueprint, *named)
+    selection = [*ended.selection] if "--exclude" not in ended.selection else []
+    return look_closer(ended.blueprint, *selection)
 
 
 def _waiting(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
@@ -294,12 +294,12 @@ def _answers(item: StepAdvice) -> Iterator[NextCommand]:
         words = (*item.context.step_options, *options, "--reason", "WHY")
         command = command_line(item.context.blueprint, "reconcile", *words)
         yield NextCommand(command=command, why=why)
-    left = [d for d in item.context.doubts if d.action == "forget" and d.saved is None]
-    if any(doubt.address in rivals for doubt in left):
-        held = ", ".join(f"{id_} at {address}" for address, id_ in rivals.items())
+    released = [d for d in item.context.doubts if d.action == "forget" and d.saved is None]
+    if any(doubt.address in rivals for doubt in released):
+        occupants = ", ".join(f"{id_} at {address}" for address, id_ in rivals.items())
         yield NextCommand(
             command=make_way(item.context),
-            why=f"where {held} is not of this step: out of the provider state with it; then "
+            why=f"where {occupants} is not of this step: out of the provider state with it; then "
             "`reconcile --rebuild-state` imports what was recorded there",
         )
 
@@ -378,10 +378,10 @@ def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Next
     if remedy is Remedy.DESTROY:
         if not all(item.context.has_more_to_destroy for item in steps):
             return  # what nobody can destroy yet keeps what it needs
-        given = {*ended.own, *ended.accepting}
+        repeated = {*ended.own, *ended.accepting}
         needed = _once(word for item in steps for word in destroy_options(item.context))
         pairs = zip(needed[::2], needed[1::2], strict=True)
-        options = tuple(word for pair in pairs if pair[0] not in given for word in pair)
+        options = tuple(word for pair in pairs if pair[0] not in repeated for word in pair)
     purpose = "go on with what is left" if ended.verb == "destroy" else "go on from here"
     condition = "if what was refused is meant" if ended.accepting else "once the cause is fixed"
     yield NextCommand(command=ended.again(*options), why=f"{purpose}, {condition}")
@@ -398,11 +398,11 @@ def _taking_down(
         return
     if any(item.context.doubts for item in unfinished):
         return  # it would not end `destroyed`
-    inside = {item.step for item in (*alive, *unfinished)}
+    listed = {item.step for item in (*alive, *unfinished)}
     for item in (*alive, *unfinished):
         if not item.allows(Remedy.DESTROY) or item.context.facts.vanished:
             return
-        if set(item.context.neighbours.dependents) - inside:
+        if set(item.context.neighbours.dependents) - listed:
             return
         if destroy_options(item.context):
             return

@@ -127,8 +127,8 @@ def run_to_repeat(records: Sequence[OperationRecord]) -> str | Blocker:
     Return the one run that the records name as failed; no other is guessed.
     """
     failed = {record.target.step: failed_run(record) for record in records}
-    named = {step: run for step, run in failed.items() if run is not None}
-    return _single_run(named, "failed")
+    runs = {step: run for step, run in failed.items() if run is not None}
+    return _single_run(runs, "failed")
 
 
 def run_to_follow(records: Sequence[OperationRecord]) -> str | Blocker:
@@ -144,8 +144,8 @@ def run_to_follow(records: Sequence[OperationRecord]) -> str | Blocker:
     return _single_run({record.target.step: record.run_id for record in records}, "were run")
 
 
-def _single_run(named: Mapping[str, str], what: str) -> str | Blocker:
-    runs = sorted(set(named.values()))
+def _single_run(run_of_step: Mapping[str, str], what: str) -> str | Blocker:
+    runs = sorted(set(run_of_step.values()))
     if len(runs) == 1:
         return runs[0]
     if not runs:
@@ -153,7 +153,7 @@ def _single_run(named: Mapping[str, str], what: str) -> str | Blocker:
         return Blocker(
             "unknown_run", message, "name the run with --from-run; `orchestrator runs` lists them"
         )
-    listed = ", ".join(f"{step} in {run}" for step, run in sorted(named.items()))
+    listed = ", ".join(f"{step} in {run}" for step, run in sorted(run_of_step.items()))
     return Blocker(
         "several_runs",
         f"steps {what} in several runs: {listed}",
@@ -217,10 +217,10 @@ def run_identity_blocker(
             "where it is ours, orchestrator.yaml says so: `project: NAME`",
         )
     if run.blueprint != blueprint or environment not in (None, run.environment):
-        wanted = f"{blueprint}/{environment}" if environment else blueprint
+        expected = f"{blueprint}/{environment}" if environment else blueprint
         return Blocker(
             "other_blueprint",
-            f"run {run_id} is of {run.blueprint}/{run.environment}, not of {wanted}",
+            f"run {run_id} is of {run.blueprint}/{run.environment}, not of {expected}",
             f"`orchestrator runs --blueprint {blueprint}` lists the right ones",
         )
     return None

@@ -169,7 +169,7 @@ def _seen_again(
     for other findings and for deposed objects.
     """
     ref = finding.ref
-    taken = any(
+    occupied = any(
         other.address == ref.address and other.id != ref.id and other.deposed is None
         for other in inventory
     )
@@ -179,7 +179,7 @@ def _seen_again(
         verdict="exists",
         method="id",
         ids=(ref.id,),
-        adoptable=not taken,
+        adoptable=not occupied,
         why=finding.why,
         at=at,
         ownership="ours",

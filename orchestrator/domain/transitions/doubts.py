@@ -258,11 +258,13 @@ def lost_objects(record: OperationRecord, state: PulledState) -> LostObjects:
     Return the recorded objects, and those in doubt whose create returned an id, that are at no
     address in provider state.
     """
-    lost = dict.fromkeys((*missing_from_state(record, state), *_created(record, state)))
+    missing = dict.fromkeys((*missing_from_state(record, state), *_created(record, state)))
     importable: dict[str, ObjectRef] = {}
     obstacles: dict[ObjectRef, str] = {}
-    for ref in lost:
-        rivals = [other.id for other in lost if other.address == ref.address and not other.deposed]
+    for ref in missing:
+        rivals = [
+            other.id for other in missing if other.address == ref.address and not other.deposed
+        ]
         if ref.id is None:
             obstacles[ref] = "its id is not recorded"
         elif ref.deposed is not None:

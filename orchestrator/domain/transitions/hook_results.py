@@ -135,7 +135,7 @@ def module_outcome(kind: HookKind, root: OperationRecord, fault: Fault | None) -
     """
     if fault is None:
         return HookOutcome("done")
-    named = fault.model_copy(
+    fault_of_hook = fault.model_copy(
         update={
             "code": fault.code if fault.code in ("stopped", "deadline") else _FAILED[kind],
             "phase": _PHASE[kind],
@@ -143,7 +143,7 @@ def module_outcome(kind: HookKind, root: OperationRecord, fault: Fault | None) -
             "summary": f"{root.module_ref}: {fault.summary}",
         }
     )
-    return HookOutcome("failed", named)
+    return HookOutcome("failed", fault_of_hook)
 
 
 def completed_before_destroy(record: OperationRecord) -> HookResult | None:

@@ -65,11 +65,11 @@ def reconciled(
     objects that an earlier destroy removed. No provider state may be waiting to be saved.
     """
     before = _without_saved_file(before)
-    answered = {(item.doubt.address, item.doubt.action) for item in settled}
-    findings = [item for item in findings if (item.ref.address, "forget") not in answered]
+    settled_keys = {(item.doubt.address, item.doubt.action) for item in settled}
+    findings = [item for item in findings if (item.ref.address, "forget") not in settled_keys]
     before = _with_findings(before, findings, stamp, run_id=run_id)
     unanswered = tuple(
-        d for d in before.resources.in_doubt if (d.address, d.action) not in answered
+        d for d in before.resources.in_doubt if (d.address, d.action) not in settled_keys
     )
     # A refresh answers for what the provider state holds: not for what has left it.
     closed = {(item.doubt.address, item.doubt.id) for item in settled if item.how != "refreshed"}
@@ -178,11 +178,11 @@ def found_again(
     resources = before.resources.model_copy(
         update={"in_doubt": doubts, "inventory": tuple(objects), "deleted": ()}
     )
-    named = ", ".join(f"{ref.address} ({ref.id})" for ref in objects)
+    listed = ", ".join(f"{ref.address} ({ref.id})" for ref in objects)
     fault = Fault(
         code="remaining",
         phase="readback",
-        summary=f"it is recorded as {before.status}, and the provider has {named}",
+        summary=f"it is recorded as {before.status}, and the provider has {listed}",
     )
     base = before.model_copy(update={"resources": resources, "absence": None})
     return unconfirmed(base, fault, stamp, command="destroy")

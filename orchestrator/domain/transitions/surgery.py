@@ -93,12 +93,12 @@ def _provider_state_now(
     adopted = unproven_imports(marker, before, state)
     imported = imported_addresses(marker)
     settled = _settled_by_surgery(marker, before, state, adopted)
-    answered = [item.doubt for item in settled]  # what a readback says of one has no hash
+    settled_doubts = [item.doubt for item in settled]  # what a readback says of one has no hash
     keys = {(doubt.address, doubt.id) for doubt in before.resources.in_doubt}
     unproven = {(item.type, item.id) for item in before.adopted}
-    lost = missing_from_state(before, state)
-    missing = [ref for ref in lost if (ref.type, ref.id) not in unproven]
-    released = [ref for ref in lost if (ref.type, ref.id) in unproven]
+    removed = missing_from_state(before, state)
+    missing = [ref for ref in removed if (ref.type, ref.id) not in unproven]
+    released = [ref for ref in removed if (ref.type, ref.id) in unproven]
     vanished = [ref for ref in missing if (ref.address, ref.id) not in keys]
     resources = before.resources.model_copy(
         update={
@@ -109,7 +109,7 @@ def _provider_state_now(
                 *(
                     _beside(d, state, imported)
                     for d in before.resources.in_doubt
-                    if d not in answered
+                    if d not in settled_doubts
                 ),
                 *vanished_doubts(vanished),
             ),

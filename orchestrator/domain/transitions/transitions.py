@@ -302,8 +302,8 @@ def adopted_unapplied(
     a person accepts for ``reason``: ``error`` with the code ``unapplied``, until that apply.
     """
     resources = Resources(inventory=inventory(state), tainted=tainted(state))
-    named = ", ".join(f"{item.action} {item.address}" for item in changes) or "outputs"
-    fault = unapplied_fault(resources, f" (would change: {named}; accepted: {reason})")
+    listed = ", ".join(f"{item.action} {item.address}" for item in changes) or "outputs"
+    fault = unapplied_fault(resources, f" (would change: {listed}; accepted: {reason})")
     entry: EntryChanges = {
         **with_fault("adopt", fault),
         "absence": None,

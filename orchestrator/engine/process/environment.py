@@ -79,9 +79,9 @@ def cli_configuration(environ: Mapping[str, str]) -> list[tuple[Path, str]]:
     """
     Return the CLI configuration files that engines read, with their text.
     """
-    named, home = environ.get("TF_CLI_CONFIG_FILE"), Path(environ.get("HOME", "/"))
+    configured, home = environ.get("TF_CLI_CONFIG_FILE"), Path(environ.get("HOME", "/"))
     files = []
-    for file in [Path(named)] if named else [home / ".tofurc", home / ".terraformrc"]:
+    for file in [Path(configured)] if configured else [home / ".tofurc", home / ".terraformrc"]:
         with contextlib.suppress(OSError):
             files.append((file, read_regular(file).decode(errors="replace")))
     return files

@@ -82,11 +82,13 @@ class Transcript:
         text = _read_from(self._stderr, 0).decode(errors="replace")
         self.stderr_text = escaped(self._mask(text))
         reported = [m.diagnostic for m in self._messages if isinstance(m, DiagnosticMessage)]
-        told = any(diagnostic.severity == "error" for diagnostic in reported)
+        reports_error = any(diagnostic.severity == "error" for diagnostic in reported)
         # An engine that writes its events itself prints its errors as well.
-        diagnostics = [d for d in parse_text(text) if d.severity != "error" or not told]
+        diagnostics = [d for d in parse_text(text) if d.severity != "error" or not reports_error]
         if self.verb not in ("exec", "program"):
-            has_error = told or any(diagnostic.severity == "error" for diagnostic in diagnostics)
+            has_error = reports_error or any(
+                diagnostic.severity == "error" for diagnostic in diagnostics
+            )
             unexplained = ending is not None and ending.crashed and not has_error
             if crash := parse_crash(text, certain=unexplained):
                 crash = self._masked(crash)

@@ -74,9 +74,9 @@ def generate(
     required = _required(snapshot, providers)
     blocks: dict[str, list[Json]] = {
         name: [
-            {key: secrets.render(item) for key, item in block.items() if key not in taken}
+            {key: secrets.render(item) for key, item in block.items() if key not in keys}
             for block in _blocks(value)
-            for taken in [("source", "version") if name in required else ("source",)]
+            for keys in [("source", "version") if name in required else ("source",)]
         ]
         for name, value in providers.items()
     }

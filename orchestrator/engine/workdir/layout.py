@@ -182,8 +182,8 @@ class Layout:
         place.
         """
         done = self.read_note("initialised")
-        wanted = self.init_digest(self.read_note("wanted"))
-        return done is not None and done == wanted and self._has_init()
+        digest = self.init_digest(self.read_note("wanted"))
+        return done is not None and done == digest and self._has_init()
 
     def forget_init(self) -> None:
         """
@@ -199,7 +199,7 @@ class Layout:
         """
         self.write_note("initialised", self.init_digest(self.read_note("wanted")))
 
-    def init_digest(self, wanted: Json) -> str:
+    def init_digest(self, basis: Json) -> str:
         """
         Return a digest that identifies an init: its configuration, and the current lock file.
         """
@@ -207,7 +207,7 @@ class Layout:
             lock = read_regular(self.directory / LOCK_FILE)
         except FileNotFoundError:
             lock = b""
-        text = json.dumps(wanted, sort_keys=True).encode()
+        text = json.dumps(basis, sort_keys=True).encode()
         return hashlib.sha256(hashlib.sha256(lock).digest() + text).hexdigest()
 
     def copy_init(self, other: Layout, backend: Mapping[str, Json]) -> None:
@@ -260,11 +260,11 @@ class Layout:
         Copy the files that the engine loads, with or without the ``generated`` ones, link what init
         installed, and return the module's directory in the copy.
         """
-        inside = self.directory.relative_to(self._top)
+        relative = self.directory.relative_to(self._top)
         target = place / "root"
         notes = self.read_note("layout") or {}
-        ours = [(inside / name).as_posix() for name in (*_GENERATED, LOCK_FILE)]
-        make_private(target / inside / ".terraform")
+        ours = [(relative / name).as_posix() for name in (*_GENERATED, LOCK_FILE)]
+        make_private(target / relative / ".terraform")
         for path in (*notes.get("files", {}), *(ours if generated else ())):
             source = self._top / path
             if source.is_file():
@@ -273,7 +273,7 @@ class Layout:
         for name in ("providers", "modules"):
             installed = self.directory / ".terraform" / name
             if installed.is_dir():
-                (target / inside / ".terraform" / name).symlink_to(installed)
+                (target / relative / ".terraform" / name).symlink_to(installed)
         return self.copy_place(place)
 
     def write_backend(self, settings: str) -> Path:

@@ -258,10 +258,10 @@ def _roots(module: Module) -> list[Path]:
     """
     Return the directories to copy; none is inside another.
     """
-    wanted = {Path(module.directory), *map(Path, module.local_modules)}
+    directories = {Path(module.directory), *map(Path, module.local_modules)}
     if module.package:
-        wanted.add(Path(module.package))
-    return sorted(p for p in wanted if not any(q in p.parents for q in wanted))
+        directories.add(Path(module.package))
+    return sorted(p for p in directories if not any(q in p.parents for q in directories))
 
 
 def _variable_facts(variable: Variable) -> dict[str, Json]:

@@ -361,8 +361,8 @@ class DirectoryWorkDirs:
         return {step: reason for step, reason in reasons.items() if reason}
 
     def module_source(self, name: str, root: WorkDir) -> str:
-        inside = self._layout(root).copy_place(Path(name)).as_posix()
-        return f"./{inside}"
+        relative = self._layout(root).copy_place(Path(name)).as_posix()
+        return f"./{relative}"
 
     def composed_root(
         self, place: Path, content: Json, *, state: bytes, modules: Mapping[str, WorkDir]
@@ -380,8 +380,12 @@ class DirectoryWorkDirs:
             for name, blocks in {"main.tf.json": rest, **calls}.items()
         }
         basis = {name: data.decode() for name, data in files.items()}
-        wanted = {name: self._layout(root).read_note("wanted") for name, root in modules.items()}
-        key = hashlib.sha256(json.dumps([basis, wanted], sort_keys=True).encode()).hexdigest()
+        configurations = {
+            name: self._layout(root).read_note("wanted") for name, root in modules.items()
+        }
+        key = hashlib.sha256(
+            json.dumps([basis, configurations], sort_keys=True).encode()
+        ).hexdigest()
         try:
             for name, data in {**files, "terraform.tfstate": state}.items():
                 write_private(place / name, data, 0o600)
@@ -414,16 +418,16 @@ class DirectoryWorkDirs:
         Link the init of the previous composed root into this one. Returns whether that root was the
         same and its plan succeeded; this one must prove itself again.
         """
-        inside = next(iter(modules.values())).directory.relative_to(self._work).parts
-        kept = self._work.joinpath(*inside[:2], _COMPOSED_INIT)
-        note = kept / _COMPOSED_KEY
-        same = note.is_file() and note.read_text() == key and providers_are_there(kept)
+        parts = next(iter(modules.values())).directory.relative_to(self._work).parts
+        shared = self._work.joinpath(*parts[:2], _COMPOSED_INIT)
+        note = shared / _COMPOSED_KEY
+        same = note.is_file() and note.read_text() == key and providers_are_there(shared)
         if same:
             note.unlink()
         else:
-            shutil.rmtree(kept, ignore_errors=True)
-            make_private(kept)
-        (place / ".terraform").symlink_to(kept)
+            shutil.rmtree(shared, ignore_errors=True)
+            make_private(shared)
+        (place / ".terraform").symlink_to(shared)
         return same
 
     def _init_holds(self, layout: Layout, backend_type: str, place: str) -> bool:
@@ -441,8 +445,8 @@ class DirectoryWorkDirs:
         """
         Return the type and location of the backend that the last ``init`` set up.
         """
-        wanted = layout.read_note("terraform")["backend"].get(backend_type, {})
-        kind, config = _backend_in_force(layout.directory, wanted)
+        settings = layout.read_note("terraform")["backend"].get(backend_type, {})
+        kind, config = _backend_in_force(layout.directory, settings)
         return kind, location(kind, config, self._project)
 
     def _check_backend(self, root: WorkDir) -> None:
@@ -464,8 +468,8 @@ class DirectoryWorkDirs:
             )
 
     def _layout(self, root: WorkDir) -> Layout:
-        inside = root.directory.relative_to(self._work).parts
-        return Layout(self._work, self._work.joinpath(*inside[:3]), "/".join(inside[3:]) or ".")
+        parts = root.directory.relative_to(self._work).parts
+        return Layout(self._work, self._work.joinpath(*parts[:3]), "/".join(parts[3:]) or ".")
 
 
 def _without_place(generated: Generated) -> Generated:
@@ -488,11 +492,11 @@ def _init_basis(snapshot: Snapshot, generated: Generated, engine: str, early: st
 
 
 def _backend_in_force(
-    directory: Path, wanted: Mapping[str, Json]
+    directory: Path, settings: Mapping[str, Json]
 ) -> tuple[str, Mapping[str, Json]]:
     """
     Return the type and the settings of the backend that the last ``init`` set up. Of the settings,
-    only ``wanted`` ones and those that are not null: init lists every possible setting.
+    only ``settings`` ones and those that are not null: init lists every possible setting.
     """
     path = directory / ".terraform" / "terraform.tfstate"
     try:
@@ -500,7 +504,7 @@ def _backend_in_force(
         config = {
             key: value
             for key, value in backend["config"].items()
-            if key in wanted or value not in (None, [], {})
+            if key in settings or value not in (None, [], {})
         }
         return str(backend["type"]), config
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as exc:
