@@ -167,7 +167,9 @@ def _runs(store: OperationStore, blobs: Iterable[str]) -> dict[str, RunRecord]:
     return runs
 
 
-def _expired(runs: Iterable[RunRecord], references: str, before: datetime, keep: int) -> frozenset[str]:
+def _expired(
+    runs: Iterable[RunRecord], references: str, before: datetime, keep: int
+) -> frozenset[str]:
     by_place: dict[tuple[str, str], list[RunRecord]] = {}
     for run in runs:
         by_place.setdefault((run.blueprint, run.environment), []).append(run)
