@@ -515,6 +515,22 @@ def test_after_a_failed_move_of_the_state_nothing_is_offered_that_the_blueprint_
     assert action(found, "destroy").reason.code == "misplaced"
 
 
+def test_a_move_of_the_state_that_was_cut_short_is_gone_on_with(desk: Desk) -> None:
+    """
+    The blueprint names the new place already: a reconcile would be refused as it stands.
+    """
+    held = Resources(inventory=refs("v.a v-1"))
+    desk.has("network", status="running", active_command="push", run_id=FIRST, resources=held)
+    ran(desk, FIRST, ended(status="running"), command="move", exit_code=None)
+
+    found = row(desk)
+
+    assert found.recommended in ("reconcile", "manual")
+    command = str(action(found, found.recommended).command)
+    assert command.startswith("orchestrator backend move "), command
+    assert not action(found, "destroy").available
+
+
 def test_where_nothing_is_there_a_refused_move_keeps_nothing_from_being_applied(desk: Desk) -> None:
     """
     The next apply writes its provider state where the blueprint says.

@@ -269,6 +269,7 @@ def move_to(
         ),
         partial(_conclude, runner, old, new, state, deployment),
         spec,
+        store=runner.session.publish,
     )
     try:
         outcome, written = mutate(runner.session, mutation)

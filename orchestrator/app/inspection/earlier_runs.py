@@ -281,6 +281,15 @@ class RunHistory:
         last = self.last_run(step)
         return last is not None and last[0].command == "move" and last[1].error is not None
 
+    def is_moving(self, record: OperationRecord | None) -> bool:
+        """
+        Return whether a move of the provider state is under way, or was cut short.
+        """
+        if record is None or record.active_command != "push":
+            return False
+        run = self._run(record.run_id or "")
+        return run is not None and run.command == "move"
+
     @cached_property
     def _stored(self) -> frozenset[str]:
         """

@@ -214,6 +214,7 @@ class Inspection:
             unadopted=fault is not None and fault.code == "unrecorded_state",
             taken=fault is not None and fault.code in ("exists_already", *MISPLACED),
             misplaced=self._misplaced(step, record, fault),
+            moving=self.history.is_moving(record),
             protected=_is_protected(fault),
             unrecorded=self.unrecorded,
             failed_run=failed,
@@ -239,7 +240,8 @@ class Inspection:
         if fault is not None and fault.code in MISPLACED:
             return fault.code
         is_bound = record is not None and record.status not in (Status.RUNNING, *NOTHING_THERE)
-        return "backend_changed" if is_bound and self.history.is_unmoved(step) else None
+        unmoved = (is_bound and self.history.is_unmoved(step)) or self.history.is_moving(record)
+        return "backend_changed" if unmoved else None
 
     @cached_property
     def claim_holder(self) -> tuple[str | None, str | None]:

@@ -123,7 +123,7 @@ def operate(
         ),
         lambda written, after: surgery_ended(written, record, after, services.stamp()),
         spec,
-        store=facts.store_for_reruns if facts else lambda: None,
+        store=facts.store_for_reruns if facts else runner.session.publish,
     )
     try:
         outcome, after = mutate(runner.session, mutation)

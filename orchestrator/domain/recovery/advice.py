@@ -377,6 +377,10 @@ CASES: tuple[Case, ...] = (
 _ORPHANED = Precondition("orphaned", lambda context: context.is_orphan)
 _HOOK = Precondition("hook_target", lambda context: context.is_hook_target)
 _MISPLACED = Precondition("misplaced", lambda context: context.facts.misplaced is not None)
+# Whoever settles a move that was cut short goes on with it.
+_REFUSED = Precondition(
+    "misplaced", lambda context: bool(context.facts.misplaced and not context.facts.moving)
+)
 _UNREADY = Precondition("upstream", lambda context: bool(context.neighbours.unready))
 _CHILD_LEFT = Precondition(
     "child_left",
@@ -395,9 +399,9 @@ def _may_be_under_way(context: RecoveryContext) -> bool:
 
 
 PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
-    Remedy.MANUAL: (_MISPLACED, Precondition("settling", _may_be_under_way)),
+    Remedy.MANUAL: (_REFUSED, Precondition("settling", _may_be_under_way)),
     Remedy.RECONCILE: (
-        _MISPLACED,
+        _REFUSED,
         Precondition("vanished", lambda context: context.facts.vanished),
     ),
     Remedy.VERIFY: (_ORPHANED, _HOOK, _MISPLACED),

@@ -18,6 +18,7 @@ from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situat
 from orchestrator.domain.recovery.messages import (
     CODE_HINTS,
     DESCRIPTIONS,
+    MOVING,
     PHASE_HINTS,
     REFUSALS,
     SITUATION_DESCRIPTIONS,
@@ -79,6 +80,8 @@ def _message(
 ) -> str:
     if choice.available:
         text = SITUATION_DESCRIPTIONS.get((choice.remedy, situation), DESCRIPTIONS[choice.remedy])
+        if choice.remedy is Remedy.RECONCILE and context.facts.moving:
+            text = MOVING
         return "; ".join([text.format_map(words), *_notes(context, choice)])
     if choice.code in REFUSALS:
         return REFUSALS[choice.code].format_map(words)
@@ -103,6 +106,8 @@ def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str 
     match remedy:
         case Remedy.WAIT:
             return _command(context, "reconcile", "--wait")
+        case Remedy.RECONCILE if facts.moving:
+            return move_state(context, *takeover)
         case Remedy.RECONCILE:
             return _command(context, "reconcile", *at, *takeover, *_surgery(context, situation))
         case Remedy.VERIFY:
@@ -148,6 +153,8 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
     Return the command for a person who knows what evidence does not tell.
     """
     match situation:
+        case Situation.SILENT if context.facts.moving:
+            return move_state(context, "--takeover", "WHY")
         case Situation.SILENT:
             return _command(context, "reconcile", *at, "--takeover", "WHY")
         case Situation.UNSAVED:
@@ -402,11 +409,11 @@ def make_way(context: RecoveryContext) -> str:
     return _target_command(context, "exec", *orphaned, "--", "state", "rm", *addresses)
 
 
-def move_state(context: RecoveryContext) -> str:
+def move_state(context: RecoveryContext, *options: str) -> str:
     """
     Return the command that moves the provider state to the blueprint's backend.
     """
-    return _target_command(context, "backend move")
+    return _target_command(context, "backend move", *options)
 
 
 def _target_command(context: RecoveryContext, verb: str, *words: str) -> str:

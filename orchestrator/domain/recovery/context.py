@@ -101,7 +101,7 @@ class StepFacts(Struct, frozen=True):
     newest attempt met; ``left_lock`` is its id if a dead run of ours left it. ``state_emptied``:
     recorded objects have left the state; ``occupied`` are those of their addresses that hold
     another object. ``state_replaced``: there is another state than the recorded one;
-    ``state_back``: an older version of it.
+    ``state_back``: an older version of it. ``moving``: a move of it was cut short.
     - Attempts: ``destroying``: the newest run with the step was a destroy. ``unadopted``: the
     newest attempt found objects without a record. ``taken``: it found an object that is not its own
     instead of creating one, or a state that is not its own. ``unrecorded``: neither a record nor a
@@ -132,6 +132,7 @@ class StepFacts(Struct, frozen=True):
     unadopted: bool = False
     taken: bool = False
     misplaced: str | None = None
+    moving: bool = False
     protected: bool = False
     unrecorded: bool = False
     failed_run: str | None = None

@@ -40,6 +40,8 @@ DESCRIPTIONS: Mapping[Remedy, str] = {
     Remedy.MANUAL: "no evidence here tells what became of {doubts}: look {where} for what was done "
     "{window}, with the inputs in {inputs}. Once you know, {settle_by_hand}",
 }
+#: What is done after a move of the provider state that was cut short.
+MOVING = "settles run {run}, which moved the provider state, and goes on with the move"
 SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
     (Remedy.RECONCILE, Situation.SILENT): "takes the step over and settles it from what is left, "
     "once you know that {unproven} is dead",
