@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from orchestrator.project import ProjectContext
@@ -131,7 +131,7 @@ def open_services(
             stop=stop,
             masker=masker,
             actor=actor(project.environ),
-            source=source(project.project_dir, deployment.path),
+            source=cache(partial(source, project.project_dir, deployment.path)),
             key=project_key(store, project.project_dir, project.environ, create=records),
             root=project.project_dir,
             is_shared=deployment.operations.is_shared,

@@ -278,7 +278,7 @@ class OwnedStep:
             **changes_in_run(
                 run.run_id, provider_state=with_serial_of(record.provider_state, state)
             ),
-            "source": self.services.source,
+            "source": self.services.source(),
             "engine": EngineRef(kind=info.kind, version=info.version),
             "lineage": run.lineage,
         }

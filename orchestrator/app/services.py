@@ -57,7 +57,7 @@ class Services(Struct, frozen=True):
     ``gone_back`` names records older than this machine has seen, ``note_reconciled`` remembers
     which of them are up to date again. ``neighbours`` returns the URLs of the stores of the
     blueprint's other environments. ``environ`` is the environment of engines; ``stored_blobs`` are
-    the digests, by name, of blobs known to be in the store.
+    the digests, by name, of blobs known to be in the store. ``source`` asks git, once.
     """
 
     store: OperationStore
@@ -76,7 +76,7 @@ class Services(Struct, frozen=True):
     stop: StopToken
     masker: Masker
     actor: Actor
-    source: Source
+    source: Callable[[], Source]
     key: bytes
     root: Path
     is_shared: bool = False

@@ -464,7 +464,7 @@ def open_session(
         reason=reason,
         request_token=request_token,
         lineage=lineage,
-        source=services.source,
+        source=services.source(),
         engine=EngineRef(kind=info.kind, version=info.version),
         skipped_preflight=skipped_preflight,
         store=services.store.url,

@@ -29,6 +29,11 @@ class RunFiles(Protocol):
         Write a file durably by rename.
         """
 
+    def write_input(self, path: Path, text: str) -> None:
+        """
+        Write a file that an engine call reads by rename; it need not outlast the machine.
+        """
+
     def write_run(self, run: RunRecord) -> None: ...
 
     def read_run(self, run_id: str) -> RunRecord | None: ...

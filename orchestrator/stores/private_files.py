@@ -42,18 +42,26 @@ def write_durably(path: Path, data: bytes) -> None:
     On an OSError the earlier file is untouched and no temporary file is left.
     """
     make_private(path.parent)
+    replace_file(path, data, durable=True)
+    sync_directory(path.parent)
+
+
+def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """
+    Replace a file by rename, 0600; its content is ``durable`` only if that is wanted.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
 
 
 # File names made from names of ours: reversible for the eye, never a path.

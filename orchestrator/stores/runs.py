@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,13 @@ from orchestrator.domain.record.record import OperationRecord, UnreadableRecord,
 from orchestrator.domain.record.run_record import ProcessIdentity, RunRecord
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.local_files import read_regular
-from orchestrator.stores.private_files import file_name, make_private, sync_directory, write_durably
+from orchestrator.stores.private_files import (
+    file_name,
+    make_private,
+    replace_file,
+    sync_directory,
+    write_durably,
+)
 
 _SCHEMA = re.compile(r"orchestrator\.run/1(\.[0-9]+)*")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
@@ -84,10 +90,19 @@ class RunDirectory:
         """
         Write a file below the root durably by rename. Raises ValueError for any other path.
         """
+        self._write(path, text, write_durably)
+
+    def write_input(self, path: Path, text: str) -> None:
+        """
+        Write a file that an engine call reads, in a directory that exists.
+        """
+        self._write(path, text, replace_file)
+
+    def _write(self, path: Path, text: str, write: Callable[[Path, bytes], None]) -> None:
         if not path.resolve().is_relative_to(self._root.resolve()):
             raise ValueError(f"{path} is not below {self._root}")
         try:
-            write_durably(path, text.encode())
+            write(path, text.encode())
         except OSError as exc:
             raise _unavailable(path, exc) from exc
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR
 
 RUN = "20300102T030405Z-000001"
+
+Write = Callable[[RunDirectory, Path, str], None]
 
 
 def run_record(run_id: str = RUN) -> RunRecord:
@@ -88,7 +91,10 @@ def test_a_run_id_never_escapes(files: RunDirectory, run_id: str) -> None:
         files.directory(run_id)
 
 
-def test_a_file_is_written_below_the_runs_only(files: RunDirectory, tmp_path: Path) -> None:
+@pytest.mark.parametrize("write", [RunDirectory.write, RunDirectory.write_input])
+def test_a_file_is_written_below_the_runs_only(
+    write: Write, files: RunDirectory, tmp_path: Path
+) -> None:
     """
     Writing anywhere else is a bug of the caller, also by way of a link.
     """
@@ -96,7 +102,7 @@ def test_a_file_is_written_below_the_runs_only(files: RunDirectory, tmp_path: Pa
     (files.directory(RUN) / "out").symlink_to(tmp_path)
 
     with pytest.raises(ValueError, match="not below"):
-        files.write(files.directory(RUN) / "out" / "x", "text")
+        write(files, files.directory(RUN) / "out" / "x", "text")
 
     assert not (tmp_path / "x").exists()
 
@@ -107,7 +113,7 @@ def test_evidence_is_private(files: RunDirectory) -> None:
     """
     before = os.umask(0)
     try:
-        path = files.attempt(RUN, "network", 1) / "raw" / "plan.txt"
+        path = files.inside(files.attempt(RUN, "network", 1), "query") / "raw" / "plan.txt"
         files.write(path, "text")
     finally:
         os.umask(before)
@@ -118,22 +124,24 @@ def test_evidence_is_private(files: RunDirectory) -> None:
     assert {stat.S_IMODE((root / each).stat().st_mode) for each in directories} == {0o700}
 
 
-def test_a_file_is_replaced_whole(files: RunDirectory) -> None:
+@pytest.mark.parametrize("write", [RunDirectory.write, RunDirectory.write_input])
+def test_a_file_is_replaced_whole(write: Write, files: RunDirectory) -> None:
     """
     Writing goes by rename: a reader that has the old file open reads the old file to its end.
     """
     path = files.attempt(RUN, "network", 1) / "note.txt"
-    files.write(path, "old")
+    write(files, path, "old")
 
     with path.open() as reader:
-        files.write(path, "new")
+        write(files, path, "new")
         seen = reader.read()
 
     assert (seen, path.read_text()) == ("old", "new")
     assert [each.name for each in path.parent.iterdir()] == ["note.txt"]
 
 
-def test_a_failed_write_leaves_the_file_before(files: RunDirectory) -> None:
+@pytest.mark.parametrize("write", [RunDirectory.write, RunDirectory.write_input])
+def test_a_failed_write_leaves_the_file_before(write: Write, files: RunDirectory) -> None:
     """
     Where the disk refuses, the earlier file is untouched, nothing is left over, and it is said.
     """
@@ -142,7 +150,7 @@ def test_a_failed_write_leaves_the_file_before(files: RunDirectory) -> None:
     (directory / "kept").write_text("kept")
 
     with pytest.raises(StoreUnavailable, match="taken"):
-        files.write(directory, "text")
+        write(files, directory, "text")
 
     assert [each.name for each in directory.parent.iterdir()] == ["taken"]
 

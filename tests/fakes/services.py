@@ -115,7 +115,7 @@ class Premises:
             stop=SetStop(),
             masker=Masker(),
             actor=ACTOR,
-            source=entry().source,
+            source=lambda: entry().source,
             key=b"key",
             root=self.place,
         )

@@ -83,7 +83,7 @@ class AttemptFacts:
                 lineage=state.lineage or None,
                 serial=state.serial if state.lineage else None,
             ),
-            "source": services.source,
+            "source": services.source(),
             "engine": EngineRef(kind=engine.kind, version=engine.version),
             "lineage": self._session.run.lineage,
             "module_digest": snapshot.digest,

@@ -182,7 +182,7 @@ def write_variables(
     Write the variable file of a call: 0600, removed when the call ends. One value per line, because
     the engine quotes the line of a value that it rejects.
     """
-    services.files.write(file, json.dumps({**inputs.values, **extra}, indent=0))
+    services.files.write_input(file, json.dumps({**inputs.values, **extra}, indent=0))
 
 
 def plan_step(
