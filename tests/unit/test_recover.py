@@ -857,6 +857,46 @@ def test_a_run_is_shown_from_the_store_that_has_it(desk: Desk) -> None:
         run_details(readers, SECOND)
 
 
+LOG = pack_evidence({"1/apply.log": b"created" * 99})
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"no archive",
+        pack_evidence({"../apply.log": b"created"}),
+        LOG.replace(b"1/apply.log", b"1/other.log", 1),
+        bytes([*LOG[:41], 255, *LOG[42:]]),  # what is compressed begins there
+        LOG.replace(b"PK\x01\x02\x14\x03\x14\x00\x00", b"PK\x01\x02\x14\x03\x14\x00\x01"),
+        LOG.replace(b"\x08\x00\x00\x00!\x00", b"\x0c\x00\x00\x00!\x00"),  # bzip2, it says
+    ],
+)
+def test_damaged_evidence_in_a_store_is_an_error_of_the_store(desk: Desk, data: bytes) -> None:
+    """
+    Whatever is wrong with the archive: the records are read all the same.
+    """
+    assert data != LOG
+    ran(desk, FIRST, ended())
+    desk.store.put_blob(evidence_blob(FIRST, "server"), data)
+
+    with pytest.raises(StoreUnavailable, match="cannot be read"):
+        step_logs([desk.reader], FIRST, "server")
+
+
+def test_evidence_that_would_fill_the_memory_is_not_unpacked(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    An archive says how large its files are before they are read.
+    """
+    monkeypatch.setattr("orchestrator.domain.record.run_record.LIMIT", 99)
+    ran(desk, FIRST, ended())
+    desk.store.put_blob(evidence_blob(FIRST, "server"), LOG)
+
+    with pytest.raises(StoreUnavailable, match="it holds too much"):
+        step_logs([desk.reader], FIRST, "server")
+
+
 def test_runs_are_listed_of_what_is_asked_for_newest_first(desk: Desk) -> None:
     """
     Of a blueprint, an environment, or all; no more than asked for.

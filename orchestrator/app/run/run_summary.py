@@ -94,8 +94,6 @@ def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
             phase, occupied = cast(Phase, exc.phase), exc.occupied
         case Invalid():
             phase = "blueprint"
-        case _:
-            pass
     return Fault.model_validate(
         {
             "code": exc.reason if isinstance(exc, Refused) else exc.code,

@@ -315,14 +315,19 @@ def unpack_evidence(data: bytes) -> dict[str, bytes]:
     {'1/apply.log': b'done'}
     """
     import zipfile
+    import zlib
 
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             entries = archive.infolist()
             if sum(entry.file_size for entry in entries) > LIMIT:
                 raise ValueError("it holds too much")
-            if not all(entry.filename.partition("/")[0].isdecimal() for entry in entries):
+            if not all(
+                entry.filename.partition("/")[0].isdecimal()
+                and entry.compress_type == zipfile.ZIP_DEFLATED
+                for entry in entries
+            ):
                 raise ValueError("it holds what no attempt left")
             return {entry.filename: archive.read(entry) for entry in entries}
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, EOFError) as exc:
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, RuntimeError, EOFError) as exc:
         raise ValueError(str(exc)) from exc
