@@ -51,6 +51,8 @@ EVENTS, ERROR = (
     json.loads((REPOSITORY / f"docs/schemas/{name}.json").read_text())
     for name in ("events", "error")
 )
+#: Made once: that takes longer than most lines to check.
+IS_EVENT, IS_ERROR = map(jsonschema.Draft202012Validator, (EVENTS, ERROR))
 
 
 def commands(group: click.Group, *path: str) -> dict[str, click.Command]:
@@ -81,9 +83,9 @@ def check_line(line: dict[str, Any]) -> None:
     A line is an event, or the error that ended a command before it was a run.
     """
     if "schema" in line:
-        jsonschema.validate(line, ERROR)
+        IS_ERROR.validate(line)
         return
-    jsonschema.validate(line, EVENTS)
+    IS_EVENT.validate(line)
     name = EVENTS["discriminator"]["mapping"][line["type"]].rpartition("/")[2]
     assert line.keys() <= EVENTS["$defs"][name]["properties"].keys(), line
 
