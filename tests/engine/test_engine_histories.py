@@ -354,7 +354,7 @@ def test_nothing_made_by_a_real_engine_drops_out_of_sight(tmp_path: Path, engine
     Law: nothing drops out of sight.
     And nothing that others made is deleted.
     """
-    count, _, seed = os.environ.get("ORCHESTRATOR_TEST_HISTORIES", "20").partition(":")
+    count, _, seed = os.environ.get("ORCHESTRATOR_TEST_HISTORIES", "12").partition(":")
     first = int(seed or random.randrange(10**6))
     with state_server() as address:
         world = World(tmp_path, engine, f"{address}/things")
