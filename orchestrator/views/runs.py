@@ -167,7 +167,7 @@ def runs_text(document: RunsDocument, paper: Paper) -> str:
         page.table(late, indent=2)
     for damaged in document.unread_runs:
         page.gap()
-        page.line(("not readable: ", "warn"), f"run {damaged.run_id}: {damaged.message}")
+        page.line(("not readable: ", "warn"), damaged.message)
     for store in document.unread_stores:
         page.gap()
         page.line(("not looked at: ", "warn"), unread_store_text(store))

@@ -838,7 +838,8 @@ def test_a_run_whose_record_is_damaged_is_named_in_the_list(desk: Desk) -> None:
     assert [item.run_id for item in listed.unread_runs] == [THIRD]
     assert [item.run_id for item in listed.runs] == [SECOND]
     assert not listed.is_whole
-    assert f"not readable: run {THIRD}" in runs_text(listed, Paper(START, width=200))
+    said = f"not readable: memory:: the record of run {THIRD} cannot be read"
+    assert said in runs_text(listed, Paper(START, width=200))
 
 
 def test_a_run_is_shown_from_the_store_that_has_it(desk: Desk) -> None:

@@ -66,7 +66,10 @@ def find_run(files: RunFiles, store: OperationStore, run_id: str) -> RunRecord |
     try:
         return RunRecord.model_validate_json(stored)
     except ValueError as exc:
-        raise StoreUnavailable(f"the stored record of run {run_id} cannot be read") from exc
+        raise StoreUnavailable(
+            f"{store.url}: the record of run {run_id} cannot be read",
+            hint="a newer version may have written it; the operation records are not affected",
+        ) from exc
 
 
 def store_of_run(stores: Iterable[OperationStore], run_id: str) -> OperationStore | None:

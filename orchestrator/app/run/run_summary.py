@@ -47,6 +47,7 @@ from orchestrator.errors import (
     Reason,
     Refused,
     Spooled,
+    Stopped,
     StoreUnavailable,
     worst,
 )
@@ -400,7 +401,7 @@ def _ended_command(
         "confirm": options.confirm,
         "reason": None if request.verb == "rollback" else options.reason,
         "skip_preflight": options.skip_preflight,
-        "request_token": options.request_token if isinstance(error, Busy) else None,
+        "request_token": options.request_token if isinstance(error, Busy | Stopped) else None,
     }
     named_objects = bool(options.plan.targets or options.plan.replace)
     faults = [row.error for row in session.run.steps if row.error]
