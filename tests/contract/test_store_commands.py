@@ -269,6 +269,36 @@ def test_an_export_can_be_imported(store: OperationStore) -> None:
     assert json.loads(oldest.to_json())["of_a_newer_minor"] == {"a": 1}
 
 
+def test_an_export_has_what_a_later_run_needs() -> None:
+    """
+    The recorded inputs and the deployment that the newest entry names, and nothing else that an
+    entry may say is one.
+    """
+    source, destination = MemoryStore(), MemoryStore()
+    inputs = "runs/r/steps/network/1/resolved.inputs.yml"
+    named = {"resolved_inputs_file": inputs, "deployment": "sha256:d"}
+    source.append(entry(NETWORK, 1, **named))
+    source.append(entry(OTHER, 1, resolved_inputs_file="project-key"))
+    for name in (inputs, "deployments/sha256:d", "deployments/sha256:e", "project-key"):
+        source.put_blob(name, name.encode())
+    lines = list(export_store(source))
+    planted = lines[1].replace('"blobs":{}', '"blobs":{"project-key":"planted"}')
+    assert planted != lines[1]
+
+    done = import_store(
+        [lines[0], planted],
+        destination,
+        holder("import"),
+        source="records.jsonl",
+        progress=lambda _: None,
+    )
+
+    assert done.blobs == 2
+    assert {name: destination.blob(name) for name in destination.blobs("")} == {
+        name: name.encode() for name in (inputs, "deployments/sha256:d")
+    }
+
+
 def test_a_broken_export_is_refused_before_anything_is_written() -> None:
     """
     The error names the line.

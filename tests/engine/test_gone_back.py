@@ -4,6 +4,7 @@ Law: a record that has gone back is noticed.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -122,11 +123,14 @@ def test_a_restored_store_is_brought_up_to_date_before_it_is_believed(project: P
 @pytest.mark.parametrize("runs", ["are here", "are on another machine"])
 def test_a_store_that_was_imported_again_is_brought_up_to_date(project: Project, runs: str) -> None:
     """
-    An export holds the records only. What a target was applied with is read from its run where that
-    is on this machine, and is not needed to hold the record against the provider state.
+    An export of an earlier version holds the records only. What a target was applied with is read
+    from its run where that is on this machine, and is not needed to hold the record against the
+    provider state.
     """
     project.prepare("apply", "b", "--yes")
-    project.write("backup.jsonl", project.ok("store", "export").out)
+    lines = [json.loads(line) for line in project.ok("store", "export").out.splitlines()]
+    assert all(line.pop("blobs") for line in lines)
+    project.write("backup.jsonl", "\n".join(map(json.dumps, lines)))
     project.ok("apply", "b", "--yes", "--replace", "terraform_data.a")
     for file in project.own.glob("operations.db*"):
         file.unlink()

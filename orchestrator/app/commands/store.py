@@ -27,6 +27,7 @@ from orchestrator.domain.documents.documents import (
 from orchestrator.domain.record.record import OperationRecord, UnreadableRecord, parse_record
 from orchestrator.domain.record.run_record import Claim, Lease, RunRecord
 from orchestrator.domain.recovery.command_line import RecordedBlueprint, command_line
+from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import count
 from orchestrator.errors import Invalid, OrchestratorError, Problem, Refused, StoreUnavailable
@@ -283,8 +284,21 @@ def export_store(store: OperationStore) -> Iterator[str]:
     for record in store.records():
         target = record.target.target
         entries = [json.loads(entry.to_json()) for entry in reversed(store.history(target))]
-        exported = ExportedTarget(target=str(target), entries=tuple(entries))
+        named = ((name, store.blob(name)) for name in _documents(record))
+        blobs = {name: data.decode() for name, data in named if data is not None}
+        exported = ExportedTarget(target=str(target), entries=tuple(entries), blobs=blobs)
         yield exported.model_dump_json(by_alias=True)
+
+
+def _documents(record: OperationRecord) -> list[str]:
+    """
+    Return the names of the blobs without which no later run can work on a target: its recorded
+    inputs, and the deployment that says how to destroy it once it has left the blueprint.
+    """
+    names = [record.resolved_inputs_file or ""]
+    names += [deployment_blob(record.deployment)] if record.deployment else []
+    # An imported record may name anything: the project key is no such document.
+    return [name for name in names if name.startswith(("runs/", "deployments/"))]
 
 
 def import_store(
@@ -300,30 +314,39 @@ def import_store(
     anything is written, if a line is not from an export, Fenced if the store holds other entries of
     a target.
     """
-    histories = [
+    parsed = [
         _parse_line(line, source, number)
         for number, line in enumerate(lines, start=1)
         if line.strip()
     ]
-    _check_some(histories, source)
+    _check_some(parsed, source)
+    histories = [entries for entries, _ in parsed]
+    blobs = {name: data for _, documents in parsed for name, data in documents.items()}
     digest = hashlib.sha256()
     for entries in histories:
         for entry in entries:
             digest.update(entry.to_json().encode())
     destination.probe()
     with holder.hold(destination, _places(entry for entries in histories for entry in entries)):
+        for name, data in blobs.items():
+            destination.create_blob(name, data)
         total = _append_all(destination, histories, progress)
     return StoreCopyDocument(
         source=source,
         destination=destination.url,
         targets=len(histories),
         entries=total,
-        blobs=0,
+        blobs=len(blobs),
         digest=digest.hexdigest(),
     )
 
 
-def _parse_line(line: str, source: str, number: int) -> list[OperationRecord]:
+def _parse_line(
+    line: str, source: str, number: int
+) -> tuple[list[OperationRecord], dict[str, bytes]]:
+    """
+    Return the entries of a line and the documents that the newest one names.
+    """
     try:
         exported = ExportedTarget.model_validate_json(line)
         entries = [parse_record(json.dumps(entry)) for entry in exported.entries]
@@ -337,7 +360,8 @@ def _parse_line(line: str, source: str, number: int) -> list[OperationRecord]:
                 )
             ]
         ) from exc
-    return entries
+    named = _documents(entries[-1]) if entries else []
+    return entries, {n: exported.blobs[n].encode() for n in named if n in exported.blobs}
 
 
 class RestoredStore(Protocol):

@@ -173,7 +173,8 @@ class StorePruneDocument(JsonDocument):
 
 class ExportedTarget(JsonDocument):
     """
-    A target with all its entries, oldest first: one line of ``store export``.
+    A target with all its entries, oldest first: one line of ``store export``. ``blobs`` are the
+    documents that the newest entry names, by name: recorded inputs and deployment.
     """
 
     schema_: Literal["orchestrator.store_export/1"] = Field(
@@ -181,3 +182,4 @@ class ExportedTarget(JsonDocument):
     )
     target: str
     entries: tuple[dict[str, Any], ...]
+    blobs: dict[str, str] = {}
