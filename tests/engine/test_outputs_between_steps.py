@@ -65,6 +65,12 @@ def test_an_output_that_is_null_is_a_value(project: Project) -> None:
     project.ok("apply", "flow", "--yes", "--step", "down")
     planned = project.ok("plan", "flow", "--json").document
     assert [step["status"] for step in planned["steps"]] == ["unchanged", "unchanged"]
+    # Where the state of one is damaged, the other is not told to have a damaged one.
+    (project.own / "state/flow/default/up.tfstate").write_text('{"version": 4, "br')
+    rows = project.run("plan", "flow", "--json").rows
+    said = {name: row["error"]["summary"] for name, row in rows.items()}
+    assert said["up"].startswith("the provider state is damaged")
+    assert said["down"] == f"the outputs of up: {said['up']}"
 
 
 def test_a_new_output_of_an_upstream_is_planned_or_deferred(project: Project) -> None:

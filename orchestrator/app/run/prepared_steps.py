@@ -43,7 +43,7 @@ from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.recovery.command_line import reconcile_command
 from orchestrator.domain.transitions.conclusion import is_parent_destroy
 from orchestrator.domain.values import replace
-from orchestrator.errors import OrchestratorError
+from orchestrator.errors import EngineFailed, OrchestratorError, StateDamaged
 from orchestrator.ports.engine import EngineInfo
 from orchestrator.ports.workdir import Snapshot, WorkDir
 
@@ -349,7 +349,11 @@ class PreparedSteps:
         with self._output_locks[name]:
             if name not in self._outputs:
                 root = self._recorded(name).work_dir
-                state = pull(self.services, root, self.evidence(name), "pull-outputs")
+                try:
+                    state = pull(self.services, root, self.evidence(name), "pull-outputs")
+                except (EngineFailed, StateDamaged) as exc:  # told of the step that reads them
+                    exc.message = f"the outputs of {name}: {exc.message}"
+                    raise
                 self._check_state(name, state)
                 record = self.records.get(name)
                 outputs = self.learn_secrets(record, state).outputs

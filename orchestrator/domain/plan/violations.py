@@ -12,7 +12,7 @@ from orchestrator.domain.blueprint.blueprint import Policy
 from orchestrator.domain.json_model import JsonModel
 from orchestrator.domain.plan.changes import PlannedObject
 from orchestrator.domain.record.objects import Action
-from orchestrator.domain.text import Json, Word
+from orchestrator.domain.text import Json, Word, count
 
 # One thing that a policy forbids of a plan.
 
@@ -73,9 +73,8 @@ def violations_of_plan(
                 yield Violation(rule=rule, step=step, address=item.address, message=message)
     total = destroyed + destroys(changing)
     if policy.max_destroys is not None and destroyed <= policy.max_destroys < total:
-        message = (
-            f"{total} objects would be destroyed or replaced, and {policy.max_destroys} may be"
-        )
+        lost = count(total, "object")
+        message = f"{lost} would be destroyed or replaced, and {policy.max_destroys} may be"
         yield Violation(rule="max_destroys", step=step, message=message)
     if policy.regions and changing:
         for name, region in regions.items():
