@@ -75,8 +75,10 @@ def test_secrets_that_cannot_be_had_are_all_named() -> None:
     assert "the secret env.TOKEN of input 'list' cannot be had" in token
 
 
-@pytest.mark.parametrize("text", ["[", "a: b: c", "\x00"])
-def test_damaged_documents_are_an_error(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["[", "a: b: c", "\x00", "", "# cut", "ab", "- a", "a: 2026-02-31", b"a: \xff"]
+)
+def test_damaged_documents_are_an_error(text: str | bytes) -> None:
     """
     What cannot be read is never taken for no inputs.
     """

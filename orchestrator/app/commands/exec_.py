@@ -210,7 +210,7 @@ def _since_complete(history: list[OperationRecord]) -> Iterator[OperationRecord]
             return
 
 
-def _not_at_hand(steps: PreparedSteps, prepared: PreparedStep, text: str) -> Mapping[str, str]:
+def _not_at_hand(steps: PreparedSteps, prepared: PreparedStep, text: bytes) -> Mapping[str, str]:
     """
     Return the names of the secrets, by digest, in a document of recorded inputs that have changed
     or are unknown now. Unchanged ones are masked from here on.

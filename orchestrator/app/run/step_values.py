@@ -329,7 +329,7 @@ class StepValues:
         secrets = {path: origin for path, origin in recorded.secrets.items() if path[0] in values}
         return self._masked(StepInputs(values, secrets)).values
 
-    def recorded_text(self, record: OperationRecord | None) -> str | None:
+    def recorded_text(self, record: OperationRecord | None) -> bytes | None:
         """
         Return the document with a target's recorded inputs, None if it was never applied.
 

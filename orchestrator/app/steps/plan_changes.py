@@ -105,7 +105,7 @@ def _inputs_changed(
     return changed_inputs(applied, inputs, services.key)
 
 
-def recorded_inputs_text(services: Services, record: OperationRecord | None) -> str | None:
+def recorded_inputs_text(services: Services, record: OperationRecord | None) -> bytes | None:
     """
     Return the document with a target's recorded inputs, None if it was never applied.
 
@@ -126,7 +126,7 @@ def recorded_inputs_text(services: Services, record: OperationRecord | None) -> 
             "not in the operation store",
             hint="is it the store that the target was applied with?",
         )
-    return stored.decode()
+    return stored
 
 
 def plan_fault(services: Services, exc: OrchestratorError) -> Fault:

@@ -143,7 +143,7 @@ class DoubtReadback:
         text = self.steps.services.store.blob(file) if file else None
         if text is None:
             return None
-        recorded = read_recorded_inputs(text.decode(), lambda _path, _origin: None)
+        recorded = read_recorded_inputs(text, lambda _path, _origin: None)
         return self._lookup_with(StepInputs(recorded.values, recorded.secrets))
 
     def _manual_search(self, doubt: Doubt, provider: str) -> ManualSearch:

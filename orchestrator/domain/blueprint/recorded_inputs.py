@@ -61,7 +61,7 @@ def placeholder(type_: str | None) -> Json:
 
 
 def read_recorded_inputs(
-    text: str, current_secret: Callable[[ValuePath, str], Json]
+    text: str | bytes, current_secret: Callable[[ValuePath, str], Json]
 ) -> RecordedInputs:
     """
     Read the document; ``current_secret`` returns a secret's current value by path and origin.
@@ -73,7 +73,9 @@ def read_recorded_inputs(
 
     try:
         document = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError as exc:
+        if not isinstance(document, dict):
+            raise ValueError("they are no map")
+    except (yaml.YAMLError, ValueError) as exc:
         raise Invalid([Problem(f"recorded inputs that cannot be read: {exc}")]) from exc
     secrets: dict[ValuePath, str] = {}
     digests: dict[ValuePath, str] = {}
@@ -99,7 +101,7 @@ def read_recorded_inputs(
             return [walk(item, (*path, number)) for number, item in enumerate(value)]
         return value
 
-    values = {str(name): walk(value, (str(name),)) for name, value in (document or {}).items()}
+    values = {str(name): walk(value, (str(name),)) for name, value in document.items()}
     if problems:
         raise Invalid(problems)
     return RecordedInputs(values, secrets, digests)
