@@ -107,7 +107,7 @@ def tell(narrator: Narrator, *, directory: Path | None, engine: str | None) -> N
     if not gone:
         raise Refused(
             "expectation",
-            f"not everything could be taken down: {root} is kept",
+            f"not everything could be destroyed: {root} is kept",
             hint=f"orchestrator -C {shlex.quote(str(root))} status {BLUEPRINT}",
         ) from failure
     if directory is None:

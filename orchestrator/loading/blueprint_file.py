@@ -139,7 +139,7 @@ def _rules(node: Node, root: Path, trust: Trust, problems: Problems) -> tuple[st
     for text in problems.texts(node, what="policy.rego"):
         place = posixpath.normpath(posixpath.join(posixpath.dirname(node.at.file), text))
         if not (root / place).resolve().is_relative_to(root.resolve()):
-            problems.add(f"policy.rego: {text!r} lies outside of the project", node.at)
+            problems.add(f"policy.rego: {text!r} is outside of the project", node.at)
         elif not (root / place).exists():
             problems.add(f"policy.rego: there is no {place!r}", node.at)
         places.append(place)

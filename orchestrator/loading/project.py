@@ -105,7 +105,7 @@ class ProjectFiles(Struct, frozen=True):
         normal = Path(os.path.normpath(path.absolute()))
         if not _real(path).is_relative_to(_real(self.project_dir)):
             hint = f"the project is {self.project_dir}; choose another with -C"
-            raise Invalid([Problem(f"the blueprint {wanted!r} lies outside of it", hint=hint)])
+            raise Invalid([Problem(f"the blueprint {wanted!r} is outside of it", hint=hint)])
         return normal if normal.is_relative_to(self.project_dir) else _real(path)
 
     def check_unique(self, name: str, path: Path, at: Location, problems: Problems) -> None:
@@ -126,7 +126,7 @@ class ProjectFiles(Struct, frozen=True):
         """
         path = Path(os.path.normpath(base / name))
         if not _real(path).is_relative_to(_real(self.project_dir)):
-            problems.add(f"{what} {name!r} lies outside of the project", at)
+            problems.add(f"{what} {name!r} is outside of the project", at)
             return None
         return path
 
@@ -145,7 +145,7 @@ class ProjectFiles(Struct, frozen=True):
         allowed = (_real(self.project_dir), *self.module_roots)
         if not any(_real(path).is_relative_to(root) for root in allowed):
             hint = "allow its directory by `module_roots` in orchestrator.yaml"
-            problems.add(f"the module {name!r} lies outside of the project", at, hint)
+            problems.add(f"the module {name!r} is outside of the project", at, hint)
             return None
         if not os.path.isdir(path):  # noqa: PTH112 - pathlib raises for names that cannot be
             problems.add(f"there is no module directory {name!r}", at, _neighbours(path))
@@ -228,16 +228,16 @@ def unread_files(deployment: Deployment, files: ProjectFiles) -> list[str]:
         sentences += _unread_values(directory, shown)
         sentences += (
             f"{shown}/{state} is a provider state of earlier use, with objects in it, that step "
-            f"{step!r} does not know of: point its backend there and take it over with "
-            "`orchestrator adopt`, or an apply makes everything again"
+            f"{step!r} does not know of: point its backend there and adopt it "
+            "with `orchestrator adopt`, or an apply creates everything again"
             for state in _left_states(directory)
         )
     for directory, step in sorted(called.items()):
         if directory not in modules:
             sentences += (
                 f"{files.show(directory)}/{state} is a provider state of earlier use, with objects "
-                f"in it, that step {step!r}, whose module calls that one, does not know of: take "
-                "them over with `orchestrator import`, or an apply makes them again"
+                f"in it, that step {step!r}, whose module calls that one, does not know "
+                "of: import them with `orchestrator import`, or an apply creates them again"
                 for state in _left_states(directory)
             )
     return sentences

@@ -130,7 +130,7 @@ def fetch(
             real = os.path.realpath(base / name) if "\0" not in name else name
             if inside is not None and not Path(real).is_relative_to(os.path.realpath(inside)):
                 hint = "give it by --input-file, or with a variable ORCHESTRATOR_INPUT_<name>"
-                message = f"from.file {name!r} lies outside of the project"
+                message = f"from.file {name!r} is outside of the project"
                 problems.add(message, source.node.at, hint)
                 return None
             try:

@@ -67,7 +67,7 @@ _CODES = UNFINISHED | {
     "in_doubt": "objects are in doubt",
     "approval_missing": "not approved",
     "errored_state": "the provider state could not be saved",
-    "state_put_aside": "the provider state that was not saved has been put aside",
+    "state_put_aside": "the provider state that was not saved has been set aside",
     "state_unreadable": "the provider state could not be read afterwards",
     "not_started": "the engine could not be started",
     "never_started": "the engine was never started",
@@ -75,9 +75,9 @@ _CODES = UNFINISHED | {
     "fenced": "another run took over",
     "invalid": "its blueprint, module or input is wrong",
     "compensation_failed": "its compensation failed",
-    "compensation_unknown": "its compensation was cut short",
+    "compensation_unknown": "its compensation was interrupted",
     "before_destroy_failed": "not destroyed: what comes before its destroy failed",
-    "before_destroy_unknown": "not destroyed: what comes before its destroy was cut short",
+    "before_destroy_unknown": "not destroyed: what comes before its destroy was interrupted",
 }
 #: Warnings of the engine of which we say the details ourselves: what a targeted run leaves out, and
 #: what is forgotten.
@@ -506,7 +506,7 @@ def hook_text(run: HookResult, now: datetime) -> str:
     """
     Describe the result of a hook: when, in which run, and why.
     """
-    outcome = "unknown, it was cut short" if run.verdict == "unknown" else run.verdict
+    outcome = "unknown, it was interrupted" if run.verdict == "unknown" else run.verdict
     reason = f" ({run.reason})" if run.reason else ""
     when = moment(run.ended_at or run.at, now)
     return f"{outcome} {when}, run {run.run_id}{reason}: {run.by}"

@@ -287,7 +287,7 @@ def drift_text(document: DriftDocument, paper: Paper) -> str:
     objects = sum(len(step.resources) for step in document.steps)
     failed = sum(step.status == "failed" for step in document.steps)
     head = f"{count(objects, 'object')} changed" if objects else "none"
-    tail = f"; {count(failed, 'step')} could not be looked at" if failed else ""
+    tail = f"; {count(failed, 'step')} could not be read" if failed else ""
     target = f"{document.blueprint}/{document.environment}"
     page.line((f"drift of {target}: ", "bold"), head, tail)
     page.gap()

@@ -159,7 +159,7 @@ def runs_text(document: RunsDocument, paper: Paper) -> str:
     page.table(rows)
     if document.overdue:
         page.gap()
-        page.line(("Overdue reviews", "bad"), ": retained, and not looked at in time")
+        page.line(("Overdue reviews", "bad"), ": retained, and not reviewed in time")
         late: list[list[Part]] = [
             [(item.target, "bold"), f"due on {item.review_by}", item.owner]
             for item in document.overdue
@@ -170,7 +170,7 @@ def runs_text(document: RunsDocument, paper: Paper) -> str:
         page.line(("not readable: ", "warn"), damaged.message)
     for store in document.unread_stores:
         page.gap()
-        page.line(("not looked at: ", "warn"), unread_store_text(store))
+        page.line(("not read: ", "warn"), unread_store_text(store))
     return page.render()
 
 

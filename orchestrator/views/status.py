@@ -121,7 +121,7 @@ def status_list_text(document: StatusListDocument, paper: Paper) -> str:
         page.table(table, indent=2)
     for store in document.unread_stores:
         page.gap()
-        what = f"{store.blueprint} not known: " if store.blueprint else "not looked at: "
+        what = f"{store.blueprint} not known: " if store.blueprint else "not read: "
         page.line((what, "warn"), unread_store_text(store))
         if not store.blueprint:
             page.line(
@@ -236,7 +236,7 @@ def _step(
     if step.lineage:
         rows.append((("by", "dim"), lineage_text(step.lineage)))
     if step.objects:
-        # While a mutation is under way, or was cut short, its record tells what was there before.
+        # While a mutation is under way, or was interrupted, its record tells what was there before.
         label = "recorded" if step.status is StepStatus.RUNNING else "alive"
         rows.append(((label, "dim"), shortened_list(step.objects)))
     rows += _actions(step, page)

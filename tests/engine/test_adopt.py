@@ -240,7 +240,7 @@ def test_no_record_is_not_never_run(project: Project) -> None:
     assert [row["recommended"] for row in advice["steps"]] == [None, None, None]
     for screen in screens:
         assert screen.count("no record here") >= 3
-        assert "nothing of it is there" not in screen
+        assert "none of it exists" not in screen
     assert "`orchestrator adopt found --step one`" in " ".join(planned.out.split())
     assert refused.code == 4
     assert commands == ["orchestrator adopt found --step one --step two"]

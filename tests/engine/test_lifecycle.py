@@ -415,7 +415,7 @@ def test_a_failed_destroy_keeps_the_outputs(life: Life) -> None:
 
 def test_a_failed_destroy_can_be_repeated(life: Life) -> None:
     """
-    The next destroy goes on with what is left, and ends `destroyed`.
+    The next destroy continues with what is left, and ends `destroyed`.
     """
     record = life.destroyed.record
 

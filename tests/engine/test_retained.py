@@ -95,7 +95,7 @@ def test_a_retained_step_that_is_named_is_not_passed_over(project: Project) -> N
     later = project.run("destroy", "shared", "--yes", "--step", "+zone")
 
     assert [ended.code for ended in (*named, later)] == [4, 4, 4]
-    assert all("take `retain` out of the blueprint" in ended.said for ended in named)
+    assert all("remove `retain` from the blueprint" in ended.said for ended in named)
     assert "orchestrator release shared --step zone" in later.said
 
 

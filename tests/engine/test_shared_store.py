@@ -430,9 +430,9 @@ def test_an_environment_that_left_with_its_bucket_is_found(jobs: Jobs) -> None:
     for blueprints in listed:
         (old,) = [item for item in blueprints if item["environment"] == "old"]
         assert sorted(old["orphaned"]) == [f"shop/old/{step}" for step in ("db", "net", "web")]
-    assert f"not looked at: s3://{jobs.bucket}-removed/orchestrator" in said(unread)
+    assert f"not read: s3://{jobs.bucket}-removed/orchestrator" in said(unread)
     assert "Name it by `operations.url`" in said(unread)
-    assert f"not looked at: {strange}: an earlier run noted" in said(untrusted)
+    assert f"not read: {strange}: an earlier run noted" in said(untrusted)
     assert destroyed.code == 0, destroyed.said
     assert len(jobs.cloud.servers()) == 1 and made == 3
 

@@ -62,7 +62,7 @@ def compensated() -> list[Event]:
             next=(
                 NextCommand(
                     command="orchestrator compensate web -e prod --reason WHY",
-                    why="go on from here, once the cause is fixed",
+                    why="continue from here, once the cause is fixed",
                 ),
             ),
             seconds=9,

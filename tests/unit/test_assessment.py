@@ -71,7 +71,7 @@ CASES = [
         sorted_as={"failed": ["s.a"]},
     ),
     Case(
-        "an unknown action that was cut short may have done anything",
+        "an unknown action that was interrupted may have done anything",
         ["unknown s.a"], ["began unknown s.a"], state(["s.a id-1"]), before=["s.a id-1"],
         whole=False, doubt=["s.a"],
     ),
@@ -169,7 +169,7 @@ CASES = [
         sorted_as={"created": ["s.a"], "failed": ["s.a"]},
     ),
     Case(
-        "an engine that was cut short did not wait: in doubt",
+        "an engine that was interrupted did not wait: in doubt",
         ["replace s.a"],
         [BEGAN, "done create s.a id-2", "began delete s.a", "error - operation canceled"],
         state(["s.a id-2", "s.a id-1 deposed=d1"]), before=["s.a id-1"],

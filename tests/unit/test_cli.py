@@ -316,7 +316,7 @@ def test_the_list_of_runs_tells_what_can_be_read(
 
     assert (code, as_json, alone) == (22, 22, 22), said
     assert "project default: no runs in what could be read" in said.out
-    assert "not looked at:" in said.out and url.rpartition(":")[2] in said.out
+    assert "not read:" in said.out and url.rpartition(":")[2] in said.out
     (unread,) = document["unread_stores"]
     assert unread["url"].endswith(url.rpartition(":")[2]) and unread["message"]
 

@@ -460,7 +460,7 @@ def test_a_blueprint_outside_of_the_project_is_refused(
     """
     other = tmp_path_factory.mktemp("other") / "web.yaml"
     other.write_text("version: 1\nname: web\nsteps: {}\n")
-    assert "lies outside" in project.problems(str(other))[0]
+    assert "is outside" in project.problems(str(other))[0]
 
 
 def test_modules_outside_need_the_settings_permission(
@@ -496,8 +496,8 @@ def test_a_link_out_of_the_project_is_refused(
         """
     )
     assert [line.split(" | ")[0].split(": ")[1] for line in project.problems()] == [
-        "the file 'x.tfvars' lies outside of the project",
-        "the module '../modules/link' lies outside of the project",
+        "the file 'x.tfvars' is outside of the project",
+        "the module '../modules/link' is outside of the project",
     ]
 
 

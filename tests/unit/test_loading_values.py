@@ -511,7 +511,7 @@ def test_a_blueprint_reads_no_file_outside_of_its_project(
     project.blueprint(declared % path + step)
     problems = project.problems()
     assert len(problems) >= 1
-    assert "lies outside of the project" in problems[0]
+    assert "is outside of the project" in problems[0]
 
     project.blueprint("inputs: {a: {type: string}}\n" + step)
     given = project.write("given.yaml", f"a: {{from: {{file: {outside}}}}}")

@@ -437,7 +437,7 @@ def test_a_lock_is_told_as_it_was_met(desk: Desk) -> None:
 def test_what_has_vanished_is_accepted_by_the_offered_command(desk: Desk) -> None:
     """
     Law: state moved without us.
-    After a delete that was cut short the provider has nothing left, and whoever goes on is
+    After a delete that was interrupted the provider has nothing left, and whoever goes on is
     refused. What is offered then says that it is gone; reconcile would be refused.
     """
     doubt = LOST.model_copy(update={"action": "delete", "why": "its delete never ended"})

@@ -375,7 +375,7 @@ ROWS = (
         "reconcile retry redeploy rollback compensate destroy",
     ),
     Row(
-        "a compensation that was cut short is a person's before it is carried out again",
+        "a compensation that was interrupted is a person's before it is carried out again",
         failed("apply", "compensate", compensation=CUT),
         S.CUT_SHORT,
         "manual",
@@ -429,7 +429,7 @@ ROWS = (
         codes={"compensate": "compensated"},
     ),
     Row(
-        "a destroy goes on with what is left",
+        "a destroy continues with what is left",
         failed("destroy", "destroy"),
         S.DESTROYING,
         "destroy",

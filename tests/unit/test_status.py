@@ -83,7 +83,7 @@ def test_while_an_orphan_is_destroyed_nobody_calls_its_objects_alive(
     desk: Desk, status: str, word: str
 ) -> None:
     """
-    Of a destroy that is under way, or was cut short, the record tells what was there before.
+    Of a destroy that is under way, or was interrupted, the record tells what was there before.
     """
     held = ObjectRef(address="v.a", type="v", provider="p", id="v-1")
     command = {"running": "active_command", "error": "failed_command"}[status]

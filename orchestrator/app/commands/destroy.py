@@ -240,7 +240,7 @@ def _check_not_retained(runner: StepRunner, request: DestroyRequest) -> None:
         options = [word for step in recorded for word in ("--step", step)]
         orphaned = ("--orphaned",) if runner.options.orphaned else ()
         release = command_line(deployment, "release", *orphaned, *options, "--reason", "WHY")
-        declared = "take `retain` out of the blueprint"
+        declared = "remove `retain` from the blueprint"
         raise Refused(
             "retained",
             f"retained, and so not destroyed: {', '.join(retained)}",
@@ -334,7 +334,7 @@ def _not_retainable(runner: StepRunner, skipped: Collection[str]) -> dict[str, O
             failures[name] = Refused(
                 "not_ok",
                 f"{name} is to be retained, but it is {status}: only what is ok can be",
-                hint="apply it first, or take `retain` out of the blueprint to destroy it",
+                hint="apply it first, or remove `retain` from the blueprint to destroy it",
             )
     return failures
 
@@ -380,7 +380,7 @@ def _confirm_absent(runner: StepRunner, name: str) -> OrchestratorError | None:
         return exc
     except OrchestratorError as exc:
         why = runner.services.masker.mask(exc.message.splitlines()[0])
-        runner.end_skipped(name, f"never applied; whether it is there could not be told: {why}")
+        runner.end_skipped(name, f"never applied; it is unknown whether it exists: {why}")
     else:
         runner.steps.update(name, result.record)
         runner.end(

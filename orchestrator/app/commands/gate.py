@@ -144,10 +144,10 @@ def _conditions(step: StepState) -> Iterator[tuple[str, str]]:
     if step.condition is Condition.LIVE:
         yield "running", f"run {step.run_id} is at work on it"
     elif step.condition is not None:
-        yield str(step.condition), f"run {step.run_id} was cut short ({step.active_command})"
+        yield str(step.condition), f"run {step.run_id} was interrupted ({step.active_command})"
     if step.in_doubt:
         addresses = ", ".join(doubt.address for doubt in step.in_doubt)
-        yield "in_doubt", f"nobody can tell whether it is there: {addresses}"
+        yield "in_doubt", f"it is unknown whether it exists: {addresses}"
     if step.status is StepStatus.ERROR:
         last = (step.last_error or "").partition("\n")[0]
         yield "error", f"{step.failed_command or 'the last command'} failed: {last}"

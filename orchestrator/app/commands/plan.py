@@ -296,7 +296,7 @@ class Planner:
         reasons = [f"already {status}" if status else "no record here"]
         for error in states.unread.values():
             why = error.message.splitlines()[0]
-            reasons.append(f"its provider state could not be looked at: {why}")
+            reasons.append(f"its provider state could not be read: {why}")
         self.rows.add(name, "unchanged", reason="; ".join(reasons))
 
     def _waits_for_outputs(self, step: Step) -> bool:

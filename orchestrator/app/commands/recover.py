@@ -222,7 +222,7 @@ def _gap(summary: BlueprintSummary, runs: Sequence[RunRecord]) -> ManualGap:
     if newest is None:
         message = (
             f"no run of {where} is known that ended ok: there is nothing to roll back to, and a "
-            "person decides whether to go on or to take it down"
+            "person decides whether to continue or to destroy it"
         )
         return ManualGap(code="no_run", message=message)
     steps = _unverified(newest)

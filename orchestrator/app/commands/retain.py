@@ -197,7 +197,7 @@ def _note_declared(runner: StepRunner, name: str) -> None:
         where = f"{step.at}: " if step.at else ""
         runner.services.note(
             f"{where}the blueprint still says `retain`: the next destroy keeps it again",
-            hint="take `retain` out of the blueprint to have it destroyed",
+            hint="remove `retain` from the blueprint to have it destroyed",
             level="warning",
             step=name,
         )

@@ -97,7 +97,7 @@ def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
         raise Refused(
             "not_kept",
             f"the operation store does not have what was applied: {', '.join(missing)}",
-            hint="put the steps back into the blueprint, apply them, and take them out again; or "
+            hint="put the steps back into the blueprint, apply them, and remove them again; or "
             "destroy them while they are in it",
         )
     return orphans

@@ -123,7 +123,7 @@ def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, Or
     for name, error in states.unread.items():
         why = error.message.splitlines()[0]
         steps.services.note(
-            f"recorded as {steps.status(name)}; its provider state could not be looked at: {why}",
+            f"recorded as {steps.status(name)}; its provider state could not be read: {why}",
             level="warning",
             step=name,
         )

@@ -301,7 +301,7 @@ def _next(
         return (look_closer(session.deployment),) if interrupted else ()
     ended = _ended_command(session, request, error, outcome)
     if isinstance(error, StoreUnavailable):  # no other command can look or do anything either
-        return _repeated(ended, "go on from here, once the store can be used")
+        return _repeated(ended, "continue from here, once the store can be used")
     recorded = outcome.verdict if outcome is not None else None
     if isinstance(error, Busy) and recorded not in (Verdict.RUNNING, Verdict.INTERRUPTED):
         # It got no turn, and nothing is known to be wrong.

@@ -54,7 +54,7 @@ def check_state(
         if state.objects:
             recorded = "no record here" if record is None else f"recorded `{record.status}`"
             hint = (
-                "somebody else made them, or their record lies elsewhere: take them over with "
+                "somebody else made them, or their record is elsewhere: adopt them with "
                 f"`{_adopt(target)}`, or remove them with the tool that made them"
             )
             bound = record.provider_state if record else None
@@ -97,7 +97,7 @@ def check_state(
             "lineage",
             f"{target}: the provider state has lineage {state.lineage}, not {bound.lineage}",
             hint="it is another state than the one that was applied: restore that one; if it is "
-            f"lost, put this one aside, then `{reconcile} --rebuild-state`",
+            f"lost, set this one aside, then `{reconcile} --rebuild-state`",
         )
     if bound.serial is None or state.serial == bound.serial:
         return None
@@ -272,7 +272,7 @@ def check_missing_objects(
     raise InDoubt(
         f"{target}: the provider state does not hold what the record knows: {_named(missing)}"
         + (f"; {', '.join(others)}" if others else ""),
-        hint="they may be alive: restore the state, or take them back into it with "
+        hint="they may be alive: restore the state, or import them into it with "
         f"{make_way}`{reconcile} --rebuild-state`",
         phase="surgery",
         occupied=occupied,
@@ -353,8 +353,8 @@ def adopted_refusal(target: str, adopted: Sequence[AdoptedObject]) -> Refused:
     return Refused(
         "adopted",
         f"{target}: it would destroy what was adopted and is not proven to be made here: {listed}",
-        hint="if it may be destroyed, say so with --accept-adopted REASON; to leave it alone take "
-        f"it out of the provider state first: `orchestrator {out}`",
+        hint="if it may be destroyed, say so with --accept-adopted REASON; to keep it, remove it "
+        f"from the provider state first: `orchestrator {out}`",
         accepted_by=("--accept-adopted", "WHY"),
     )
 

@@ -63,8 +63,8 @@ def check_not_live(
             services.note(f"waiting for run {record.run_id}", step=record.target.step)
             announced = True
         busy = Busy(
-            f"{record.target.target}: {record.active_command} of run {record.run_id} is still "
-            "going on",
+            f"{record.target.target}: {record.active_command} of run {record.run_id} "
+            "is still in progress",
             hint="wait for it (--wait), or look at it with "
             f"`{command_line(deployment, 'recover')}`",
         )

@@ -118,7 +118,7 @@ def _sound_state(runner: StepRunner, name: str) -> PulledState:
                 hint=f"put what is stored at {work_dir.location} aside, then do this again",
                 phase=exc.phase,
             ) from exc
-    approve(runner, name, f"put the damaged provider state aside ({file})")
+    approve(runner, name, f"set the damaged provider state aside ({file})")
     backup = services.workdirs.set_aside(file, evidence)
     services.note(f"the damaged provider state is kept as {backup}", step=name)
     return pull(services, work_dir, evidence, "pull-aside")

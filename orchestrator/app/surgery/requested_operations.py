@@ -151,7 +151,7 @@ def _requested_operations(
         if request.push_errored_state:
             operations.append(partial(_push, runner, name))
         elif request.dismiss_errored_state:
-            text = "put errored.tfstate aside, unsaved"
+            text = "set errored.tfstate aside, unsaved"
             operations.append(partial(_approve_word, runner, name, text))
             operations.append(partial(_dismiss, runner, name, request.dismiss_errored_state))
     addresses = (*_missing_addresses(record), *_tainted_addresses(record)) if record else ()
@@ -312,14 +312,14 @@ def _check_pushable(
             "lineage",
             f"{file} has lineage {errored.lineage}, the provider state {lineage}: "
             "it is another state",
-            hint="look where it comes from; --dismiss-errored-state REASON puts it aside",
+            hint="look where it comes from; --dismiss-errored-state REASON sets it aside",
         )
     if current.lineage is not None and errored.serial < current.serial:
         raise Refused(
             "serial_back",
             f"{file} has serial {errored.serial}, the provider state has gone on to "
             f"{current.serial}: what has been saved since would be lost",
-            hint="compare the two; --dismiss-errored-state REASON puts it aside",
+            hint="compare the two; --dismiss-errored-state REASON sets it aside",
         )
 
 
@@ -329,7 +329,7 @@ def _dismiss(runner: StepRunner, name: str, reason: str) -> None:
 
 def _set_aside(runner: StepRunner, name: str, why: str) -> None:
     services, file = runner.services, _errored_state_file(runner, name)
-    assert file is not None, "there is one to put aside"
+    assert file is not None, "there is one to set aside"
     place = services.workdirs.set_aside(file, runner.steps.evidence(name))
     services.note(f"errored.tfstate is {why}; the file is kept as {place}", step=name)
 

@@ -273,7 +273,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         Situation.UNADOPTED,
-        "nothing of it is recorded as there, and its provider state holds objects",
+        "no live object of it is recorded, and its provider state holds objects",
         lambda context: (
             context.facts.unadopted and (context.record is None or context.status in NOTHING_THERE)
         ),
@@ -282,7 +282,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         Situation.UNRECORDED,
-        "nothing of its blueprint is recorded here, and its provider state was not looked at",
+        "nothing of its blueprint is recorded here, and its provider state was not read",
         lambda context: context.record is None and context.facts.unrecorded,
         allowed=(_R.REDEPLOY,),
         refused_as="no_record",
@@ -297,7 +297,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         Situation.UNMADE,
-        "nothing of it is there, and its newest apply or import failed before it made anything",
+        "none of it exists, and its newest apply or import failed before it made anything",
         lambda context: is_unmade(context.record),
         allowed=(_R.RETRY, _R.REDEPLOY, _R.ROLLBACK),
         prefers=(_R.RETRY, _R.REDEPLOY),
@@ -331,8 +331,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         Situation.CUT_SHORT,
-        "its compensation, or the work before its destroy, was cut short: nobody can tell what it "
-        "did",
+        "its compensation, or the work before its destroy, was interrupted: its result is unknown",
         _is_hook_cut_short,
         allowed=(_R.RECONCILE, *_AGAIN, _R.MANUAL),
         prefers=(_R.MANUAL,),

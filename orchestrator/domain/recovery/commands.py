@@ -327,7 +327,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "unproven_ids": ", ".join(
             d.readback.unproven for d in doubts if d.readback and d.readback.unproven
         ),
-        "adopts": ", takes over what the provider has" if context.is_adoptable else "",
+        "adopts": ", adopts what the provider has" if context.is_adoptable else "",
         "doubts": ", ".join(dict.fromkeys(doubt.address for doubt in doubts)),
         "take_back": _take_back(context),
         "occupied": ", ".join(facts.occupied),

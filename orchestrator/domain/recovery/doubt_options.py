@@ -43,12 +43,12 @@ def doubt_options(
             for id_ in ids:
                 options.append((_adopt_and_forget(doubt, id_), _why_unproven(doubt, readback, id_)))
     if adopt:
-        why = "take over what is proven ours; then it can be kept or destroyed"
+        why = "adopt what is proven ours; then it can be kept or destroyed"
         options.insert(0, (adopt, why))
     if unproven:
         options.append((tuple(unproven), f"{_ONLY_IF_KNOWN}: nothing proves that it was made here"))
     if unknown:
-        why = "where you have found it, with the provider's id: take it over"
+        why = "where you have found it, with the provider's id: adopt it"
         options.append((tuple(unknown), why))
     if forget:
         why = "once you have looked, and know that it does not exist or does not matter"

@@ -36,9 +36,9 @@ DESCRIPTIONS: Mapping[Remedy, str] = {
     Remedy.ROLLBACK: "applies what run {earlier} applied, the newest in which the step was "
     "verified, and checks it again",
     Remedy.COMPENSATE: "runs the compensation that the step declares; it is recorded and resumable",
-    Remedy.DESTROY: "takes down what the provider state holds: {objects}",
-    Remedy.MANUAL: "no evidence here tells what became of {doubts}: look {where} for what was done "
-    "{window}, with the inputs in {inputs}. Once you know, {settle_by_hand}",
+    Remedy.DESTROY: "destroys what the provider state holds: {objects}",
+    Remedy.MANUAL: "no evidence here shows what happened to {doubts}: look {where} for what was "
+    "done {window}, with the inputs in {inputs}. Once you know, {settle_by_hand}",
 }
 #: What is done after a move of the provider state that was cut short.
 MOVING = "settles run {run}, which moved the provider state, and goes on with the move"
@@ -80,63 +80,65 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
         Remedy.RECONCILE,
         Situation.FOUND,
     ): "adopts what the provider has of {doubts}, and looks again",
-    (Remedy.RECONCILE, Situation.IN_DOUBT): "asks provider state, a plan and the provider what "
-    "became of {doubts}; only the record changes",
+    (
+        Remedy.RECONCILE,
+        Situation.IN_DOUBT,
+    ): "checks provider state, a plan and the provider for {doubts}; only the record changes",
     (Remedy.RECONCILE, Situation.LEFT): "looks again: {doubts} may be back in the provider state; "
     "only the record changes",
     **{
-        (Remedy.RECONCILE, situation): "asks once more; only the record changes"
+        (Remedy.RECONCILE, situation): "queries the provider once more; only the record changes"
         for situation in (Situation.UNPROVEN, Situation.FOREIGN)
     },
     (
         Remedy.RECONCILE,
         Situation.UNANSWERABLE,
-    ): "asks once more what became of {doubts}; only the record changes",
+    ): "checks once more for {doubts}; only the record changes",
     (Remedy.VERIFY, Situation.CHECKS): "runs the checks again; everything was applied",
     **{
         (Remedy.REDEPLOY, situation): "applies it; where its provider state holds objects already, "
         "that is refused and they are adopted instead"
         for situation in (Situation.NEVER, Situation.UNRECORDED)
     },
-    (Remedy.REDEPLOY, Situation.GONE): "applies it anew",
-    (Remedy.REDEPLOY, Situation.DESTROYING): "applies it again instead of taking down the rest",
+    (Remedy.REDEPLOY, Situation.GONE): "applies it again",
+    (Remedy.REDEPLOY, Situation.DESTROYING): "applies it again instead of destroying the rest",
     (Remedy.REDEPLOY, Situation.TARGETED): "applies all of it, and not only {targets}",
-    (Remedy.DESTROY, Situation.INTERRUPTED): "settles run {run}, then takes down what exists; it "
+    (Remedy.DESTROY, Situation.INTERRUPTED): "settles run {run}, then destroys what exists; it "
     "ends `error`, not `destroyed`, while anything stays in doubt",
     **{
-        (Remedy.DESTROY, situation): "goes on with what is left: {objects}; it ends `error`, not "
+        (Remedy.DESTROY, situation): "continues with what is left: {objects}; it ends `error`, not "
         "`destroyed`, while {doubts} stays in doubt"
         for situation in _DOUBTFUL
     },
-    (Remedy.DESTROY, Situation.DESTROYING): "goes on with what is left: {objects}",
+    (Remedy.DESTROY, Situation.DESTROYING): "continues with what is left: {objects}",
     (
         Remedy.MANUAL,
         Situation.SILENT,
-    ): "nobody can tell from here whether {unproven} is alive: look "
+    ): "it cannot be told from here whether {unproven} is alive: look "
     "on that machine for it and for its engine",
     (
         Remedy.MANUAL,
         Situation.STATE_REPLACED,
     ): "restore the provider state that was applied ({state}). "
-    "Only if that is lost: put the one that is there aside, then the command imports every "
+    "Only if that is lost: set the current one aside, then the command imports every "
     "recorded object into a new one",
     (Remedy.RECONCILE, Situation.OCCUPIED): "looks again, and leaves what has lost its address in "
     "doubt; only the record changes",
     (Remedy.MANUAL, Situation.OCCUPIED): "look what the provider state holds at {occupied}: "
-    "another object than the recorded one. The command takes it out of the state (and deletes "
+    "another object than the recorded one. The command removes it from the state (and deletes "
     "nothing); then `{rebuild}` imports the recorded one",
     (Remedy.RECONCILE, Situation.STATE_BACK): "records what the older provider state still holds; "
     "what it lacks becomes a doubt. If a newer one can be had ({state}), restore that instead",
     (Remedy.MANUAL, Situation.UNPROVEN): "the provider has {unproven_ids}, and nothing proves that "
-    "this step made it: look at it. If it is this step's, the command takes it over by your word; "
+    "this step made it: look at it. If it is this step's, the command adopts it by your word; "
     "if it is not, `--forget` alone ends the doubt",
     (Remedy.MANUAL, Situation.FOREIGN): "the provider has {foreign_ids}, and that is not this "
-    "step's: another name for {doubts} makes way. The command ends the doubt",
+    "step's: choose another name for {doubts}. The command ends the doubt",
     (Remedy.MANUAL, Situation.FOUND): "where what was found is not of this step, or what was not "
     "found does not matter: the command forgets {doubts}",
     **{
         (Remedy.MANUAL, situation): "{doubts} left the provider state, and not by a delete of this "
-        "tool: look {where} whether it exists. If it does, take it back: `{take_back}`; the "
+        "tool: look {where} whether it exists. If it does, import it: `{take_back}`; the "
         "command forgets it"
         for situation in (Situation.LOST, Situation.LEFT)
     },
@@ -144,12 +146,12 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
         Remedy.MANUAL,
         Situation.CUT_SHORT,
     ): "no evidence tells what {work} did in run {run} before it "
-    "was cut short: look at what it changes. The command carries it out again",
+    "was interrupted: look at what it changes. The command runs it again",
     (
         Remedy.MANUAL,
         Situation.UNSAVED,
     ): "compare the unsaved state with the provider state; the command "
-    "puts it aside where the state is sound without it",
+    "sets it aside where the state is sound without it",
 }
 
 #: Why a remedy cannot be taken, by the code of the reason.
@@ -159,40 +161,40 @@ REFUSALS: Mapping[str, str] = {
     "silent": "{unproven} may be alive",
     "spooled": "the outcome of run {run} waits on disk: record it first",
     "interrupted": "run {run} was interrupted: settle it first",
-    "errored_state": "the newest provider state is not saved: push it or put it aside first",
+    "errored_state": "the newest provider state is not saved: push it or set it aside first",
     "state_locked": "a dead run of ours left the provider state locked: release that lock first",
     "state_emptied": "its recorded objects have left the provider state: reconcile that first",
-    "occupied": "the provider state holds another object at {occupied}: take that out first",
+    "occupied": "the provider state holds another object at {occupied}: remove it first",
     "state_replaced": "the provider state is not the one that was applied: restore that one first",
     "state_back": "the provider state has gone back: restore its newest version, or reconcile",
     "vanished": "it needs what the newest attempt could not find: the recorded objects",
     "settling": "for another {settling} s a request may be under way: nothing is forgotten before",
     "misplaced": "{misplaced}",
-    "prevent_destroy": "prevent_destroy protects it: take that out of the module, and apply it",
+    "prevent_destroy": "prevent_destroy protects it: remove it from the module, and apply",
     "hook_target": "it is the module of a hook: that runs with its step",
     "orphaned": "it is no longer in the blueprint: it can be settled and destroyed",
     "in_doubt": "in doubt: {doubts}; settle that first",
-    "unrecorded_state": "nothing of it is recorded as there, and its provider state holds objects: "
+    "unrecorded_state": "no live object of it is recorded, and its provider state holds objects: "
     "adopt them first",
-    "no_record": "no record of it is here",
-    "nothing_there": "nothing of it is there ({status})",
+    "no_record": "it has no record here",
+    "nothing_there": "none of it exists ({status})",
     "upstream": "it needs {unready}: recover that first",
     "child_left": "{children} went with it and is still recorded as alive; finish that destroy "
     "first: `{finish}`",
     "unknown_run": "no earlier run is known in which it ended ok",
     "none_declared": "the step declares no compensation",
     "module_in_doubt": "in doubt in the module of its action: {module}; reconcile that first",
-    "nothing_done": "nothing of it was completed",
+    "nothing_done": "it has no completed work",
     "compensated": "it was compensated since it was applied; `compensate --repeat WHY` does "
     "it again",
-    "dependents": "alive and in need of it: {dependents}; take them down first, or together: "
+    "dependents": "alive and dependent on it: {dependents}; destroy them first, or together: "
     "`{together}`",
-    "not_running": "nothing of it is going on",
+    "not_running": "nothing is in progress",
     "nothing_uncertain": "nothing about it is uncertain",
     "not_applied": "checks are for what is applied",
     "not_failed": "no apply of it has failed",
-    "retained": "it is kept ({kept}); first release it, `{release}`, and take `retain` out of the "
-    "blueprint if it is there",
+    "retained": "it is retained ({kept}); first release it, `{release}`, and remove `retain` from "
+    "the blueprint if it is there",
     "nothing_missing": "no evidence is missing",
 }
 
@@ -233,17 +235,17 @@ _OTHER_NAME = (
 _REPEAT = "look at what it did. If it may be done again, `{} WHY` does it"
 #: Faults that the hint of their phase does not fit.
 CODE_HINTS: Mapping[str, str] = {
-    "compensation_failed": "read what it said and fix the cause; the same command goes on here",
+    "compensation_failed": "read what it said and fix the cause; the same command continues here",
     "compensation_unknown": _REPEAT.format("compensate --repeat"),
     "before_destroy_failed": "nothing of the step was destroyed: fix the cause and destroy again, "
-    "or go without by `destroy --skip-before-destroy WHY`",
+    "or skip it with `destroy --skip-before-destroy WHY`",
     "before_destroy_unknown": "nothing of the step was destroyed: "
     + _REPEAT.format("destroy --repeat-before-destroy"),
     "unapplied": "look at what an apply would change (`plan`); apply it, or reconcile if that is "
     "nothing",
-    "other_object": "take it out again with `exec TARGET -- state rm ADDRESS`, then adopt the one "
+    "other_object": "remove it with `exec TARGET -- state rm ADDRESS`, then adopt the one "
     "that is in doubt",
-    "managed_twice": "take it out at one of the addresses with `exec TARGET -- state rm ADDRESS`: "
+    "managed_twice": "remove it from one of the addresses with `exec TARGET -- state rm ADDRESS`: "
     "what is managed twice is changed twice",
     "exists_already": _OTHER_NAME,
     "backend_changed": "the blueprint says another place for the provider state than it is in: "
@@ -255,7 +257,7 @@ CODE_HINTS: Mapping[str, str] = {
 }
 
 
-#: The fault of a hook that was cut short.
+#: The fault of a hook that was interrupted.
 _CUT_SHORT: Mapping[HookKind, str] = {
     "compensate": "compensation_unknown",
     "before_destroy": "before_destroy_unknown",
@@ -304,19 +306,19 @@ _KEY = (
 _CONFIGURATION = "fix the input or the configuration at the place named. Nothing was changed"
 _CRASHED = (
     "the engine itself crashed: its first words say why. Change what they name, or use another "
-    "version of the engine, by --engine; then the same command goes on from here"
+    "version of the engine, by --engine; then the same command continues from here"
 )
-_KILLED = "the engine was killed, and nothing is in doubt: the same command goes on from here"
-_DOUBTS = "reconcile asks what became of what is in doubt; nothing is made again before"
-_OURS = "the provider has what is in doubt: adopt it; nothing is made again before"
+_KILLED = "the engine was killed, and nothing is in doubt: the same command continues from here"
+_DOUBTS = "reconcile finds out about the objects in doubt; nothing is created again before that"
+_OURS = "the provider has the object in doubt: adopt it; nothing is created again before that"
 _TAKEN = (
-    "the provider has what is in doubt, and its address holds another object: delete it by hand, "
-    "and reconcile; nothing is made again before"
+    "the provider has the object in doubt, and its address holds another object: delete it by "
+    "hand, and reconcile; nothing is created again before that"
 )
-_UNPROVEN = "look whether what was found is this step's; nothing is made again before"
+_UNPROVEN = "look whether what was found is this step's; nothing is created again before that"
 _LOOK = (
     "nothing here can tell: look by hand, then adopt what exists or forget what does not; nothing "
-    "is made again before"
+    "is created again before that"
 )
 
 

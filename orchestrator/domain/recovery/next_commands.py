@@ -48,7 +48,7 @@ _PURPOSES: Mapping[Remedy, str] = {
     Remedy.VERIFY: "run the checks again; everything was applied",
     Remedy.RETRY: "apply again what that run left undone, from the files that it had",
     Remedy.REDEPLOY: "apply what is still missing; it shows that first",
-    Remedy.DESTROY: "go on with the destroy",
+    Remedy.DESTROY: "continue the destroy",
 }
 
 
@@ -147,7 +147,7 @@ def look_closer(blueprint: BlueprintAddress, *options: str) -> NextCommand:
     """
     return NextCommand(
         command=command_line(blueprint, "recover", *options),
-        why="what is known of every step, and what is safe to do now",
+        why="what is known of every step, and what is safe now",
     )
 
 
@@ -190,7 +190,7 @@ def _waiting(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextC
     if any(item.recommended is Remedy.WAIT for item in steps):
         yield NextCommand(
             command=ended.again(*ended.given, "--wait"),
-            why="wait for the run that is going on, then do this",
+            why="wait for the run in progress, then do this",
         )
 
 
@@ -242,11 +242,11 @@ _SHORT: Mapping[Situation, str] = {
     Situation.LOST: "import what left the provider state back into it",
     Situation.OCCUPIED: "where what holds that address is not of this step: out of the provider "
     "state with it; then `reconcile --rebuild-state` imports what was recorded there",
-    Situation.STATE_REPLACED: "once that state is put aside: import each recorded object by its id",
+    Situation.STATE_REPLACED: "once that state is set aside: import each recorded object by its id",
     Situation.SILENT: "once you know that its process is dead: take over, and settle it",
     Situation.VANISHED: "once you know that region, account and credentials are right, and that "
     "the objects are gone",
-    Situation.CUT_SHORT: "once you have looked at what it did: carry it out again",
+    Situation.CUT_SHORT: "once you have looked at what it did: run it again",
 }
 
 
@@ -338,7 +338,7 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
             yield from (
                 NextCommand(
                     command=command_of(item.context, item.advice, remedy) or "",
-                    why="go on with the compensation, once the cause is fixed",
+                    why="continue the compensation, once the cause is fixed",
                 )
                 for item in items
             )
@@ -360,7 +360,7 @@ def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Next
     if ended.verb == "move" and not ended.is_refused:
         for item in steps:
             yield NextCommand(
-                command=move_state(item.context), why="go on with it, once the cause is fixed"
+                command=move_state(item.context), why="continue it, once the cause is fixed"
             )
     remedy = _REMEDY_OF.get(ended.verb)
     if remedy is None or ended.verb in ("verify", "compensate") or not steps:
@@ -382,7 +382,7 @@ def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Next
         needed = _once(word for item in steps for word in destroy_options(item.context))
         pairs = zip(needed[::2], needed[1::2], strict=True)
         options = tuple(word for pair in pairs if pair[0] not in repeated for word in pair)
-    purpose = "go on with what is left" if ended.verb == "destroy" else "go on from here"
+    purpose = "continue with what is left" if ended.verb == "destroy" else "continue from here"
     condition = "if what was refused is meant" if ended.accepting else "once the cause is fixed"
     yield NextCommand(command=ended.again(*options), why=f"{purpose}, {condition}")
 
@@ -497,14 +497,14 @@ def about_orphans(
     if len(retained) < len(alive):
         yield NextCommand(
             command=command_line(blueprint, "destroy", "--orphaned"),
-            why="take down what is no longer in the blueprint, as it was applied",
+            why="destroy what is no longer in the blueprint, as it was applied",
         )
     for record in retained:
         options = ("--orphaned", "--step", record.target.step, "--reason", "WHY")
         yield NextCommand(
             command=command_line(blueprint, "release", *options),
-            why=f"{record.target.target} is retained{_for(record.retained)}: no destroy takes it "
-            "down before it is released",
+            why=f"{record.target.target} is retained{_for(record.retained)}: no destroy touches "
+            "it before it is released",
         )
 
 
@@ -533,5 +533,5 @@ def about_all(
     if waiting and failed and all(item.allows(Remedy.REDEPLOY) for item in failed):
         yield NextCommand(
             command=command_line(blueprint, "apply", "--unfinished"),
-            why="go on with the rest, from the current files",
+            why="continue with the rest, from the current files",
         )

@@ -117,13 +117,13 @@ def with_explanation(finding: AbsenceFinding) -> AbsenceFinding:
         case "gone":
             why = finding.why
         case "requested":
-            why = "its delete was requested, and nobody has asked yet whether it is gone"
+            why = "its delete was requested, and its absence was not checked yet"
         case "terminating":
             why = "its delete was accepted, and the provider still has it"
         case "remaining":
             why = "its delete was reported done, and the provider still has it"
         case "unknown":
-            why = f"whether it is gone could not be told: {finding.why}"
+            why = f"it is unknown whether it is gone: {finding.why}"
     return replace(finding, why=why)
 
 

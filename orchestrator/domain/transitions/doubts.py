@@ -168,7 +168,7 @@ def unanswered_deletes(
     if record is None:
         return frozenset()
     resources = record.resources
-    # A refresh settles what was cut short, also where it does not find the object: until the next
+    # A refresh settles what was interrupted, also where it does not find the object: until the next
     # apply that delete is still why it is gone.
     destroying = record.failed_command == "destroy"
     refreshed = [item.doubt for item in record.settled if item.how in ("refreshed", "gone")]
