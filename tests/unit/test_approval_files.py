@@ -33,6 +33,18 @@ def differences(approved: list[PlannedObject], actual: list[PlannedObject]) -> l
 SHOWN = planned(after={"name": "a", "tags": {"k": "v"}}, unknown={"id": True, "disks": True})
 
 
+def test_what_is_unknown_in_a_list_may_be_anything_and_the_rest_of_it_may_not() -> None:
+    """
+    Each item is compared by itself.
+    """
+    approved = [planned(after={"disks": ["a", None]}, unknown={"disks": [False, True]})]
+
+    assert differences(approved, [planned(after={"disks": ["a", "b"]})]) == []
+    assert differences(approved, [planned(after={"disks": ["c", "b"]})]) == [
+        "x.y: disks[0] is not what was approved"
+    ]
+
+
 @pytest.mark.parametrize(
     ("actual", "said"),
     [

@@ -8,7 +8,9 @@ from datetime import timedelta
 
 import pytest
 
+from orchestrator.domain.provider_query.query import RefreshResult
 from orchestrator.domain.record.objects import Doubt, Resources
+from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.text import Json
 from orchestrator.domain.transitions.doubts import (
@@ -16,10 +18,11 @@ from orchestrator.domain.transitions.doubts import (
     missing_from_state,
     open_doubts,
     settle_doubts,
+    unanswered_deletes,
 )
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
-from tests.fakes.journals import refs, state
+from tests.fakes.journals import planned, refs, state
 
 
 def doubting(action: str) -> OperationRecord:
@@ -120,3 +123,29 @@ def test_what_is_gone_left_nothing_behind(status: str) -> None:
     """
     record = entry(status=status, resources=Resources(inventory=refs("s.a id-1")))
     assert missing_from_state(record, state()) == ()
+
+
+def test_of_a_replacement_that_failed_the_delete_of_the_displaced_object_is_unanswered() -> None:
+    """
+    Its successor was made first and has the address: that is not what was to be deleted.
+    """
+    resources = Resources(
+        planned=planned("replace s.a"),
+        failed=("s.a",),
+        inventory=refs("s.a new", "s.a old deposed=d1"),
+    )
+    record = entry(status="error", failed_command="apply", resources=resources)
+
+    assert unanswered_deletes(record, RefusalRules()) == {("s.a", "old")}
+
+
+def test_objects_that_are_set_apart_are_not_asked_for() -> None:
+    """
+    A state without some addresses, and the result of a refresh without what a delete removed.
+    """
+    whole = state(["s.a id-1", "s.b id-2"])
+    gone, lost = whole.objects
+    result = RefreshResult((gone, lost), (gone, lost))
+
+    assert [item.address for item in whole.without({"s.a"}).objects] == ["s.b"]
+    assert result.without({gone}) == RefreshResult((lost,), (lost,))

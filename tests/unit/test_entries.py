@@ -189,6 +189,48 @@ def test_an_incomplete_journal_never_proves_that_nothing_began() -> None:
     assert (found.status, [d.address for d in found.resources.in_doubt]) == (Status.ERROR, ["s.a"])
 
 
+@pytest.mark.parametrize(("code", "doubts"), [(0, []), (None, ["s.a"])])
+def test_an_engine_that_ended_well_has_ended_what_it_began(
+    code: int | None, doubts: list[str]
+) -> None:
+    """
+    An event that is lost leaves a doubt only where no exit code stands for the whole.
+    """
+    lines = ["plan update s.a", "began update s.a"]
+    cut = ended(lines, state(["s.a id-1"]), exit_code=code, whole=False)
+    found = conclude(marker(entry(), "update s.a"), entry(), cut, STAMP, verification=UNVERIFIED)
+    assert [doubt.address for doubt in found.resources.in_doubt] == doubts
+
+
+def test_of_earlier_doubts_those_stay_that_nothing_has_settled() -> None:
+    """
+    An update in doubt stays so while its object is there and no update of it has ended.
+    """
+    doubts = tuple(
+        Doubt(address=address, action="update", why="it began and never ended")
+        for address in ("s.a", "s.b", "s.gone")
+    )
+    before = entry(status="error", resources=Resources(in_doubt=doubts))
+    done = ["plan update s.a", "began update s.a", "done update s.a id-1"]
+    found = conclude(
+        marker(before, "update s.a"), before, ended(done, state(["s.a id-1", "s.b id-2"])), STAMP,
+        verification=UNVERIFIED,
+    )  # fmt: skip
+    assert [doubt.address for doubt in found.resources.in_doubt] == ["s.b"]
+
+
+def test_an_engine_that_its_timeout_stopped_says_so() -> None:
+    """
+    The code tells it from a stop by a person.
+    """
+    slow = MutationEvidence(
+        exit_code=1, journal=journal("began create s.a"), state=state(), timed_out=True
+    )
+    found = conclude(marker(None, "create s.a"), None, slow, STAMP)
+    assert found.error is not None
+    assert (found.status, found.error.code) == (Status.ERROR, "deadline")
+
+
 def test_a_clean_answer_without_a_provider_state_is_no_success() -> None:
     """
     Laws: destroyed means confirmed; only success makes ok.
