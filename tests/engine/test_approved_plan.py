@@ -49,8 +49,7 @@ def project(project: Project) -> Project:
 
 
 def plan(project: Project, *arguments: str) -> Path:
-    ended = project.run("plan", "pair", "--out", "approval.json", *arguments)
-    assert ended.code == 0, ended.said
+    project.prepare("plan", "pair", "--out", "approval.json", *arguments)
     return project.root / "approval.json"
 
 
