@@ -70,12 +70,12 @@ def open_bucket(url: str, config: Mapping[str, Json], environ: Mapping[str, str]
     except (ValueError, BaseError) as exc:
         why = re.sub(r"^Generic .*? error: ", "", str(exc)).splitlines()[0][:300]
         raise Invalid([Problem(f"operations in {bare}: {why}")]) from exc
-    distinguishing = _told_apart_by(parts.scheme, settings)
+    distinguishing = _distinguishing_settings(parts.scheme, settings)
     bare += f"?{urlencode(distinguishing, safe=':/')}" if distinguishing else ""
     return Bucket(client, bare, ServerClock(endpoint, partial(opener, endpoint, settings, environ)))
 
 
-def _told_apart_by(scheme: str, settings: Mapping[str, Any]) -> dict[str, str]:
+def _distinguishing_settings(scheme: str, settings: Mapping[str, Any]) -> dict[str, str]:
     """
     Return the settings that distinguish buckets of the same name: the account, or a custom
     endpoint.

@@ -171,8 +171,8 @@ def after_run(
         commands += about_unadopted(ended.blueprint, unfinished)
         commands += _by_hand(ended, unfinished)
         commands += _other_remedies(ended, unfinished)
-        commands += _going_on(ended, unfinished)
-        commands += _taking_down(ended, unfinished, alive)
+        commands += _continuing(ended, unfinished)
+        commands += _destroying(ended, unfinished, alive)
     elif not ended.is_orphaned:
         commands.append(_look(ended))
     unique: dict[str, NextCommand] = {}
@@ -353,7 +353,7 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
         yield NextCommand(command=command, why=_PURPOSES[remedy])
 
 
-def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
+def _continuing(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
     """
     Yield the ended command again, unless it would be refused.
     """
@@ -387,7 +387,7 @@ def _going_on(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Next
     yield NextCommand(command=ended.again(*options), why=f"{purpose}, {condition}")
 
 
-def _taking_down(
+def _destroying(
     ended: EndedCommand, unfinished: Sequence[StepAdvice], alive: Sequence[StepAdvice]
 ) -> Iterator[NextCommand]:
     """
