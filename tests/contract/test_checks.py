@@ -233,18 +233,24 @@ def test_a_server_that_hangs_up_is_told(scheme: str) -> None:
     )
 
 
-def test_a_server_that_is_silent_does_not_hold_us() -> None:
+@pytest.mark.parametrize(
+    ("timeout", "after", "detail"),
+    [("1h", 4, "stopped"), ("100ms", None, "no answer within 0.1 s")],
+)
+def test_a_server_that_is_silent_does_not_hold_us(
+    timeout: str, after: int | None, detail: str
+) -> None:
     """
-    A stop ends a try that is under way.
+    A stop ends a try that is under way, and so does its timeout.
     """
     with socket.create_server(("127.0.0.1", 0)) as listener:
         check = run(
             "http",
-            {"url": f"http://127.0.0.1:{listener.getsockname()[1]}/", "timeout": "1h"},
-            stop=SetStop(after=4),
+            {"url": f"http://127.0.0.1:{listener.getsockname()[1]}/", "timeout": timeout},
+            stop=SetStop(after=after),
         )
 
-    assert (check.passed, check.detail) == (False, "stopped")
+    assert (check.passed, check.detail) == (False, detail)
 
 
 @pytest.mark.parametrize(
