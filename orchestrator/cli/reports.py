@@ -123,7 +123,7 @@ class Reports(Struct, frozen=True):
     def _github(self, plan: PlanDocument | None, markdown: str, verdict: str) -> None:
         summary, outputs = (self.environ.get(f"GITHUB_{n}") for n in ("STEP_SUMMARY", "OUTPUT"))
         if summary:
-            _write(Path(summary), f"{markdown}\n", append=True)
+            _write(Path(summary), f"\n{markdown}\n", append=True)
         if outputs:
             counts = plan.counts.model_dump(by_alias=True) if plan else {}
             changes = plan is not None and plan.verdict in ("changes", "deferred")
@@ -133,7 +133,8 @@ class Reports(Struct, frozen=True):
                 **{name: str(number) for name, number in counts.items()},
             }
             lines = "".join(f"{name}={value}\n" for name, value in values.items())
-            _write(Path(outputs), lines, append=True)
+            # What is in the file may not have ended its line.
+            _write(Path(outputs), f"\n{lines}", append=True)
 
 
 def repository_prefix(root: Path, environ: Mapping[str, str]) -> str:
@@ -163,19 +164,30 @@ def annotate_problems(problems: Iterable[Problem], root: Path, environ: Mapping[
     _annotate(annotations, repository_prefix(root, environ))
 
 
+#: Annotations of one level that GitHub shows of a step of a job; it drops the others silently.
+_ANNOTATIONS = 10
+
+
 def _annotate(findings: Iterable[Finding], prefix: str) -> None:
     """
     Write the findings as GitHub workflow commands to stderr: stdout holds the result.
     """
     stderr = sys.stderr
     raw = stderr.raw if isinstance(stderr, WatchedStream) else stderr
+    by_level: dict[str, list[Finding]] = {}
     for item in findings:
-        place = f"file={_property(prefix + item.file)}"
-        if item.line is not None:
-            place += f",line={item.line}"
-        message = _data(without_workflow_commands(item.message))
-        title = _property(f"{item.step}: {item.rule}" if item.step else item.rule)
-        raw.write(f"::{item.level} {place},title={title}::{message}\n")
+        by_level.setdefault(item.level, []).append(item)
+    for level, items in by_level.items():
+        shown = items if len(items) <= _ANNOTATIONS else items[: _ANNOTATIONS - 1]
+        for item in shown:
+            place = f"file={_property(prefix + item.file)}"
+            if item.line is not None:
+                place += f",line={item.line}"
+            message = _data(without_workflow_commands(item.message))
+            title = _property(f"{item.step}: {item.rule}" if item.step else item.rule)
+            raw.write(f"::{level} {place},title={title}::{message}\n")
+        if len(items) > len(shown):
+            raw.write(f"::{level}::{len(items) - len(shown)} more: see the log\n")
 
 
 def _data(text: str) -> str:

@@ -327,6 +327,7 @@ def test_a_runner_is_told_and_obeys_nobody_else(project: Project, tmp_path: Path
         "version: 1\nname: m\nsteps: {m: {module: ../modules/m, inputs: {suffix: '::warning::z'}}}",
     )
     summary, outputs = tmp_path / "summary", tmp_path / "outputs"
+    outputs.write_text("mine=1")  # somebody else's, without an end of line
     runner = {
         "GITHUB_ACTIONS": "true",
         "GITHUB_STEP_SUMMARY": str(summary),
@@ -350,7 +351,8 @@ def test_a_runner_is_told_and_obeys_nobody_else(project: Project, tmp_path: Path
     ]
     assert "##[" not in ended.said
     assert "### plan of apply `m/default`: 1 to create" in summary.read_text()
-    values = dict(text.split("=", 1) for text in outputs.read_text().splitlines())
+    values = dict(text.split("=", 1) for text in outputs.read_text().split("\n") if text)
+    assert values["mine"] == "1"
     assert (values["has_changes"], values["verdict"], values["create"]) == ("true", "changes", "1")
     assert json.loads((project.root / "plan.json").read_text())["schema"] == "orchestrator.plan/2"
 

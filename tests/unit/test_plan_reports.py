@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.cli.reports import annotate_problems
 from orchestrator.domain.documents.plan import GateDocument, GateReason, PlanDocument, PlannedStep
 from orchestrator.domain.plan.changes import AttributeChange, PlanDiagnostic, ResourceChange
 from orchestrator.domain.plan.violations import Violation
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Fault
+from orchestrator.errors import Location, Problem
 from orchestrator.views.page import Paper
 from orchestrator.views.plan import plan_summary
 from orchestrator.views.plan_reports import LIMIT, Finding, findings, junit, markdown, sarif
@@ -184,3 +187,21 @@ def test_nothing_is_said_of_the_changes_of_what_could_not_be_planned(
     failed = PlannedStep(step="f", target="web/prod/f", status="failed", reason="no")
     same = PlannedStep(step="u", target="web/prod/u", status="unchanged")
     assert plan_summary(document(failed, *[same] * unchanged)) == said
+
+
+@pytest.mark.parametrize(("problems", "lines"), [(10, 10), (12, 10)])
+def test_what_github_would_drop_is_counted(
+    problems: int, lines: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    It shows ten annotations of a level.
+    """
+    (tmp_path / "b.yaml").touch()
+    found = [Problem(f"no {n}", Location("b.yaml", n + 1)) for n in range(problems)]
+
+    annotate_problems(found, tmp_path, {"GITHUB_ACTIONS": "true"})
+
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == lines
+    assert told[0] == "::error file=b.yaml,line=1,title=invalid::no 0"
+    assert (told[-1] == "::error::3 more: see the log") is (problems > lines)
