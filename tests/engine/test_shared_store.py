@@ -416,9 +416,10 @@ def test_an_environment_that_left_with_its_bucket_is_found(jobs: Jobs) -> None:
         blueprint = machine.root / "blueprints/shop.yaml"
         blueprint.write_text(blueprint.read_text().replace(environments, "environments: {dev: {}}"))
     listed = [machine.ok("status", "--json").document["blueprints"] for machine in (one, two)]
-    for memory in list((one.own / "seen").glob("*.json")):
-        text = memory.read_text().replace(jobs.bucket, f"{jobs.bucket}-removed")
-        (memory.parent / "removed.json").write_text(text)
+    seen = [memory.read_text() for memory in (one.own / "seen").glob("*.json")]
+    (remembered,) = [text for text in seen if jobs.bucket in text]
+    removed = remembered.replace(jobs.bucket, f"{jobs.bucket}-removed")
+    (one.own / "seen/removed.json").write_text(removed)
     unread = one.ok("status")
     (one.own / "seen/removed.json").unlink()
     strange = "s3://strange/orchestrator?endpoint=http://127.0.0.1:9"
