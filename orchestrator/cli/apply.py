@@ -125,8 +125,9 @@ def destroy_command(
     """
     Destroy the steps of BLUEPRINT, dependents first.
 
-    Uses the inputs and module snapshots of the last apply. A step is `destroyed` only once its
-    absence is confirmed; otherwise run the same command again.
+    Uses the inputs and module snapshots of the last apply. All steps are planned first: if one is
+    refused, nothing is destroyed; with --on-failure continue, only steps unrelated to it are. A
+    step is `destroyed` only once its absence is confirmed; otherwise run the same command again.
 
     Steps that were removed from the blueprint are reported and kept. With --orphaned they are
     destroyed as they were applied, even if the blueprint file no longer exists.

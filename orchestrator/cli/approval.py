@@ -71,8 +71,12 @@ class TerminalApprover:
             click.echo(plan_text(document, paper(sys.stdout, verbose=self._verbose)))
         return self._ask(f"{document.command} {self._where}: {'; '.join(parts)}")
 
-    def agree(self, what: str) -> bool:
-        return self._ask(f"{self._where}, {what}")
+    def agree(self, what: str, name: str | None = None) -> bool:
+        if name is None:
+            return self._ask(f"{self._where}, {what}")
+        with self._lock, self._hold():
+            _drop_typed_ahead()
+            return self._answer(f"\n{what}.\nType {name} to go on:") == name.lower()
 
     def _ask(self, what: str) -> bool:
         with self._lock:
@@ -80,9 +84,9 @@ class TerminalApprover:
                 return True
             with self._hold():
                 _drop_typed_ahead()
-                answer = self._answer(f"\n{what}. Go on?")
-                while answer not in _ANSWERS:
-                    answer = self._answer("Please answer yes, no, or all for all that is left.")
+                question = f"\n{what}. Go on?"
+                while (answer := self._answer(f"{question} [yes/no/all]")) not in _ANSWERS:
+                    question = "Please answer yes, no, or all for all that is left."
             self._all = answer == "all"
             return answer in ("yes", "y", "all")
 
@@ -90,7 +94,7 @@ class TerminalApprover:
         """
         Return a line from the terminal, None on a stop or end of input.
         """
-        click.echo(f"{question} [yes/no/all] ", nl=False)
+        click.echo(f"{question} ", nl=False)
         while not self._stop.stopping:
             ready, _, _ = select.select([sys.stdin], [], [], 0.2)
             if ready:
@@ -121,5 +125,5 @@ class NoApprover:
     def review(self, document: PlanDocument) -> bool:
         return False
 
-    def agree(self, what: str) -> bool:
+    def agree(self, what: str, name: str | None = None) -> bool:
         return False

@@ -53,6 +53,13 @@ class Teardown(Struct, frozen=True):
     removed_with: Mapping[str, str]
     order: Graph
 
+    @property
+    def by_engine(self) -> tuple[str, ...]:
+        """
+        The steps that the engine destroys: the others go with their parent.
+        """
+        return tuple(step for step in self.todo if step not in self.removed_with)
+
 
 def teardown(
     deployment: Deployment,

@@ -92,9 +92,9 @@ class Approver(Protocol):
         Show the plan of a whole run and return whether the user approves it.
         """
 
-    def agree(self, what: str) -> bool:
+    def agree(self, what: str, name: str | None = None) -> bool:
         """
-        Return whether the user agrees to ``what``, which is one line.
+        Return whether the user agrees to ``what``, which is one line; with a ``name`` by typing it.
         """
 
 

@@ -83,12 +83,12 @@ class Fleet:
 
     def arm(self) -> None:
         """
-        Faults of the destroy; its plan reads each server once.
+        Faults of the destroy; the plan of all steps and that of its own read each server once.
         """
         self.cloud.arm("delete", "liar", "delete_lies")
         self.cloud.arm("delete", "phoenix", "delete_lies")
         self.cloud.arm("delete", "slow", "delete_slow:reads=2")
-        self.cloud.arm("read", "dumb", "slow:0.01")
+        self.cloud.arm("read", "dumb", "slow:0.01", remaining=2)
         self.cloud.arm("read", "dumb", "read_error", remaining=-1)
 
     def kept(self) -> list[Path]:
@@ -579,6 +579,10 @@ def test_what_an_apply_has_not_deleted_is_named(lied: Lied, change: str) -> None
     assert any("--adopt" in command for command in offered) == is_free, offered
     assert not any("state rm" in command for command in offered), "the successor is ours"
     assert ("delete it by hand, and reconcile" in recovered["hint"]) != is_free, recovered["hint"]
+    assert recovered["recommended"] == "reconcile"
+    actions = {item["action"]: item for item in recovered["actions"]}
+    assert ("--adopt" in actions["reconcile"]["command"]) == is_free, actions
+    assert is_free or f"deleted {liar.id} by hand" in actions["reconcile"]["reason"]["message"]
     assert [doubt["id"] for doubt in record["resources"]["in_doubt"]] == [liar.id]
     assert liar.id in ended.out
     assert settled.code == 0, settled.said

@@ -4,8 +4,11 @@ What may not be destroyed is found before anything is, all of it at once.
 
 from __future__ import annotations
 
+import fcntl
+
 import pytest
 
+from fixtures.fakecloud import Cloud
 from tests.project import Ended, Project
 
 pytestmark = pytest.mark.engine
@@ -182,3 +185,49 @@ def test_a_protected_environment_is_told_together_with_it(project: Project) -> N
     assert "prod is a protected environment" in said and "--confirm prod" in said
     assert "terraform_data.kept" in said
     assert one.code == 5, one.said
+
+
+CHAIN = """
+    version: 1
+    name: chain
+    steps:
+      base: {{module: ../modules/server, inputs: {{name: base, names: [{more}]}}}}
+      top: {{module: ../modules/server, inputs: {{name: top}}, needs: [base]}}
+"""
+
+
+def test_what_only_a_plan_finds_is_found_before_anything_is_destroyed(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    The step that would be destroyed last is refused before the first one is, and nothing is
+    recorded or deleted: what the approval does not cover, a locked state, an object that cannot be
+    read, all objects vanished. No plan, which may hold secrets, stays behind.
+    """
+    project.write("blueprints/chain.yaml", CHAIN.format(more=""))
+    project.ok("apply", "chain", "--yes")
+    project.ok("plan", "chain", "--destroy", "--out", "approved")
+    project.write("blueprints/chain.yaml", CHAIN.format(more="more"))
+    project.ok("apply", "chain", "--yes")
+    before = {step: project.entries(step) for step in ("base", "top")}
+    (state,) = project.own.glob("state/**/base.tfstate")
+
+    def refused(*options: str) -> tuple[int, str, str]:
+        alive = cloud.servers()
+        ended = project.run("destroy", "chain", "--json", *options)
+        assert {step: project.entries(step) for step in before} == before, ended.said
+        assert cloud.servers() == alive
+        return ended.code, ended.statuses["base"], ended.statuses["top"]
+
+    assert refused("--plan", "approved") == (6, "pending", "pending")
+    with state.open("r+b") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        assert refused("--yes") == (20, "error", "pending")
+    cloud.arm("read", "base", "read_error", remaining=-1)
+    assert refused("--yes") == (10, "error", "pending")
+    cloud.disarm()
+    cloud.delete_out_of_band("base")
+    cloud.delete_out_of_band("more")
+    assert refused("--yes") == (4, "error", "pending")
+    assert refused("--yes", "--refresh=false") == (4, "error", "pending")
+    assert not list(project.own.rglob("*.tfplan"))

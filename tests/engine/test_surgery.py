@@ -93,9 +93,19 @@ def test_an_object_in_doubt_is_adopted(project: Project, cloud: Cloud) -> None:
     assert sorted(filter(None, ids(cloud))) == ["spare", "web"]
     refused = project.run("destroy", "shop", "--yes")
     assert (refused.code, f"{SPARE} ({spare})" in refused.said) == (4, True), refused.said
-    assert len(ids(cloud)) == 2
-    project.ok("destroy", "shop", "--yes", "--accept-adopted", "it was made for a test")
+    project.environ.pop("TF_IN_AUTOMATION", None)
+    for typed, code in (("shop", 4), (STEP, 0)):
+        terminal = Terminal(project, "destroy", "shop")
+        terminal.wait_for(f"Type {STEP} to go on:")
+        assert f"{SPARE} ({spare})" in terminal.shown
+        terminal.type(f"{typed}\n")
+        if not code:
+            terminal.wait_for("[yes/no/all]")
+            terminal.type("yes\n")
+        assert len(ids(cloud)) == 2
+        assert terminal.finish() == code, terminal.shown
     assert ids(cloud) == {}
+    assert "typed at a terminal" in project.last_run()["arguments"]["accept_adopted"]
 
 
 def test_beside_the_adoption_of_a_stranger_the_doubt_stays(project: Project, cloud: Cloud) -> None:

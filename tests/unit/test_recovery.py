@@ -72,6 +72,11 @@ FOUND = LOST.model_copy(
         )
     }
 )
+DISPLACED = KEPT.model_copy(
+    update={"readback": FOUND.readback.model_copy(update={"ids": ("eip-1",), "adoptable": False})}
+    if FOUND.readback
+    else {}
+)
 FOREIGN, UNPROVEN = (
     FOUND.model_copy(
         update={"readback": FOUND.readback.model_copy(update={"ownership": ownership})}
@@ -229,6 +234,13 @@ ROWS = (
         "reconcile destroy manual",
         StepFacts(settling=30),
         codes={"retry": "in_doubt"},
+    ),
+    Row(
+        "what an apply was to delete is there, and its successor has its address",
+        failed(resources=Resources(in_doubt=(DISPLACED,), inventory=refs("aws_eip.this eip-2"))),
+        S.DISPLACED,
+        "reconcile",
+        "reconcile destroy manual",
     ),
     Row(
         "what is not of this step is neither adopted nor called missing at once",

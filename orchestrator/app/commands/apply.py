@@ -155,7 +155,7 @@ def work(runner: StepRunner, selected: Sequence[str], *, source: SourceOf, rule:
     missing = upstreams - set(support)
     unchanged: Mapping[str, EnginePlan] = {}
     if not failures and not missing:
-        reviewed = review(runner, to_apply, "apply", source=source)
+        reviewed = review(runner, to_apply, source=source)
         if not reviewed.goes_on:
             return
         unchanged = unchanged_plans(

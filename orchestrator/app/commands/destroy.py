@@ -26,13 +26,7 @@ from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import pull
-from orchestrator.app.steps.guards import (
-    check_adopted_records,
-    check_dependents,
-    check_missing_objects,
-    check_state,
-)
+from orchestrator.app.steps.guards import check_adopted_records, check_dependents
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline, nothing_before
 from orchestrator.app.steps.policy import check_policy_of_destroy, check_protected
@@ -43,6 +37,7 @@ from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.destroy import Teardown, applied_graph, teardown
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status, StepStatus
 from orchestrator.domain.record.verdicts import is_unmade
 from orchestrator.domain.recovery.command_line import command_line
@@ -53,8 +48,6 @@ from orchestrator.domain.transitions.retention import retention
 from orchestrator.domain.transitions.transitions import observed
 from orchestrator.domain.values import replace
 from orchestrator.errors import (
-    Busy,
-    EngineFailed,
     Fenced,
     Invalid,
     OrchestratorError,
@@ -149,12 +142,36 @@ def destroy(services: Services, deployment: Deployment, request: DestroyRequest)
     """
     Destroy the selected steps and return the exit code.
     """
-    if deployment.protected and request.options.confirm != deployment.environment:
-        steps = select_steps(deployment, request.options, request.verb)
+    options = request.options
+    unconfirmed = deployment.protected and options.confirm != deployment.environment
+    if unconfirmed or options.interactive:
+        steps = select_steps(deployment, options, request.verb)
         records = services.store.records(deployment.blueprint, deployment.environment)
-        to_destroy = [record for record in records if record.target.step in steps]
-        check_protected(services, deployment, to_destroy, confirmed=request.options.confirm)
+        by_step = {record.target.step: record for record in records if record.target.step in steps}
+        if unconfirmed:
+            check_protected(services, deployment, by_step.values(), confirmed=options.confirm)
+        may_ask = options.interactive and options.plan.accept_adopted is None
+        if may_ask and _accepts_adopted(services, deployment, by_step):
+            accepted = replace(options.plan, accept_adopted="its name was typed at a terminal")
+            request = replace(request, options=replace(options, plan=accepted))
     return run(services, deployment, request, partial(_work, request))
+
+
+def _accepts_adopted(
+    services: Services, deployment: Deployment, records: Mapping[str, OperationRecord]
+) -> bool:
+    """
+    Return whether a person types the name of each step that has what was adopted without proof and
+    is destroyed.
+    """
+    refusals: dict[str, str] = {}
+    for step in teardown(deployment, records, [*records]).todo:
+        try:
+            check_adopted_records(records, [step], accepted=None)
+        except Refused as exc:
+            refusals[step] = exc.message
+    asks = services.approver.agree
+    return bool(refusals) and all(asks(message, step) for step, message in refusals.items())
 
 
 def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) -> None:
@@ -210,17 +227,20 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     follow_declared(runner, skipped)
     remaining = [step for step in plan.todo if not _settled_away(runner, step)]
     plan = teardown(deployment, steps.records, remaining, skip_before_destroy=skip_hook)
-    inputs, refusals = _recorded_inputs(runner, _by_engine(plan))
-    refusals = refusals or before_destroy_failures(request, runner, _by_engine(plan))
-    refusals = refusals or _state_refusals(runner, _by_engine(plan))
+    inputs, refusals = _recorded_inputs(runner, plan.by_engine)
+    refusals = refusals or before_destroy_failures(request, runner, plan.by_engine)
+    refusals = refusals or steps.failures_of(plan.by_engine, runner.check_saved)
     if refusals:
         runner.end_before_work(plan.todo, refusals)
         return
     _note_owned_steps(runner, plan)
-    note_before_destroy(request, runner, _by_engine(plan))
-    if not review(runner, remaining, "destroy").goes_on:
+    note_before_destroy(request, runner, plan.by_engine)
+    reviewed = review(runner, remaining, takes_down=plan)
+    if not reviewed.goes_on:
         return
-    runner.work_on(plan.order, partial(_destroy_step, request, runner, plan, inputs))
+    held_back = _held_back(runner, plan, reviewed.refused)
+    work = partial(_destroy_step, request, runner, plan, inputs)
+    runner.work_on(plan.order, work, missing=held_back)
     note_orphans(runner)
 
 
@@ -246,13 +266,6 @@ def _check_not_retained(runner: StepRunner, request: DestroyRequest) -> None:
             f"retained, and so not destroyed: {', '.join(retained)}",
             hint=f"release it first: {release}" if recorded else declared,
         )
-
-
-def _by_engine(plan: Teardown) -> list[str]:
-    """
-    Return the steps that the engine destroys; the others go with their parent.
-    """
-    return [step for step in plan.todo if step not in plan.removed_with]
 
 
 def _prepare(
@@ -284,28 +297,6 @@ def _recorded_inputs(
         except OrchestratorError as exc:
             refusals[name] = exc
     return inputs, refusals
-
-
-def _state_refusals(runner: StepRunner, names: Sequence[str]) -> dict[str, OrchestratorError]:
-    """
-    Return the refusals of steps whose provider state a destroy must not use, before the first of
-    several is destroyed. A state that cannot be read does not count: the plan may still succeed.
-    """
-    steps, services = runner.steps, runner.services
-
-    def look(name: str) -> None:
-        runner.check_saved(name)
-        prepared = steps.prepared[name]
-        target = str(prepared.target)
-        try:
-            state = pull(services, prepared.work_dir, steps.evidence(name), "pull-first")
-        except (Busy, EngineFailed):
-            return
-        prepared.bindings.check_lineage(target, state)
-        check_state(target, prepared.record, state, prepared.reconcile, may_be_missing=True)
-        check_missing_objects(target, prepared.record, state, prepared.reconcile, destroying=True)
-
-    return steps.failures_of(names, look) if len(names) > 1 else {}
 
 
 def _note_owned_steps(runner: StepRunner, plan: Teardown) -> None:
@@ -415,6 +406,21 @@ def _report_skipped(
             retained=retained and redacted(retained, runner.services.masker),
             absence=record.absence if record else None,
         )
+
+
+def _held_back(
+    runner: StepRunner, plan: Teardown, refused: Mapping[str, OrchestratorError]
+) -> set[str]:
+    """
+    Report, and return, the steps whose destroy is refused and those that would go before them.
+    """
+    held_back = {first for step in refused for first in plan.order.upstreams(step)} - refused.keys()
+    for step, error in refused.items():
+        runner.end_with_error(step, error, attempts=0)
+    for step in held_back:
+        by = tuple(other for other in refused if step in plan.order.upstreams(other))
+        runner.end(step, StepStatus.PENDING, blocked_by=by)
+    return held_back | refused.keys()
 
 
 def _settled_away(runner: StepRunner, step: str) -> bool:

@@ -27,12 +27,14 @@ from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
-from orchestrator.app.steps.approved_plan import approved_step
+from orchestrator.app.steps.absence import check_objects_visible
+from orchestrator.app.steps.approved_plan import approved_step, check_approved
 from orchestrator.app.steps.guards import (
     check_adopted,
     check_adopted_records,
     check_dependents,
     check_retained,
+    check_state,
     describe_doubts,
 )
 from orchestrator.app.steps.planned_step import (
@@ -44,6 +46,7 @@ from orchestrator.app.steps.planned_step import (
     plan_step,
 )
 from orchestrator.app.steps.policy import check_protected, rego_violations
+from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
 from orchestrator.domain.destroy import Teardown, applied_graph, teardown
 from orchestrator.domain.documents.plan import AffectedStep, PlanDocument, PlanMethod, PlannedStep
@@ -58,7 +61,7 @@ from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of, hook_step_name
 from orchestrator.domain.transitions.hook_results import completed_before_destroy, hook_description
 from orchestrator.domain.values import replace
-from orchestrator.errors import InDoubt, OrchestratorError, Refused, worst
+from orchestrator.errors import InDoubt, OrchestratorError, PlanChanged, Refused, worst
 
 
 class PlanResult(Struct, frozen=True):
@@ -75,7 +78,9 @@ class PlanResult(Struct, frozen=True):
 class Planner:
     """
     Plans steps whose records have been read. ``evidence`` returns the directory for the files of a
-    step's calls, ``source`` the module for an apply.
+    step's calls, ``source`` the module for an apply; ``takes_down`` is the teardown of a destroy,
+    if it is known. After planning, ``refused`` has the errors that end the work on a step before
+    its mutation.
     """
 
     def __init__(
@@ -86,12 +91,14 @@ class Planner:
         *,
         evidence: Callable[[str], Path] | None = None,
         source: SourceOf = current_module,
+        takes_down: Teardown | None = None,
     ) -> None:
         self.services = services
         self.deployment = steps.deployment
         self.request = request
         self.steps = steps
-        self.teardown: Teardown | None = None
+        self.teardown = takes_down
+        self.refused: dict[str, OrchestratorError] = {}
         self.composed: Mapping[str, ComposedStep] = {}
         self.rows = PlanRows(steps)
         self._source = source
@@ -145,7 +152,8 @@ class Planner:
         graph = self.deployment.graph
         subset = graph.subset(selected)
         if self.request.verb == "destroy":
-            self.teardown = teardown(self.deployment, self.steps.records, selected)
+            if self.teardown is None:
+                self.teardown = teardown(self.deployment, self.steps.records, selected)
             gone = (None, *NOTHING_THERE)
             remaining = [step for step in selected if step not in self.teardown.skipped]
             statuses = {
@@ -228,6 +236,7 @@ class Planner:
         try:
             plan()
         except OrchestratorError as exc:
+            self.refused[name] = exc
             self.rows.fail(name, exc, self._unapplied_upstreams(name))
 
     def _planned(self, step: Step) -> None:
@@ -254,7 +263,8 @@ class Planner:
         before.
         """
         record = self.steps.records.get(name)
-        if self.request.verb == "destroy" and record is not None and self._first(name):
+        destroys = self.request.verb == "destroy" and self.request.hooks
+        if destroys and record is not None and self._first(name):
             check_before_destroy_known(self.deployment, record, name)
 
     def _check_destroy(self, name: str) -> None:
@@ -365,9 +375,10 @@ class Planner:
         destroying = verb == "destroy"
         services, composed = self.services, self.composed.get(name)
         prepared, values, options = self.steps.prepared[name], self.steps.values, self._options
+        check_held = partial(check_state, may_be_missing=destroying)
         if composed is not None:
             inputs = composed.inputs
-            proposal = check_plan(services, prepared, inputs, options, composed.plan)
+            proposal = check_plan(services, prepared, inputs, options, composed.plan, check_held)
         else:
             now = services.clock.now()
             services.sink.emit(PhaseStarted(at=now, step=name, phase="plan"))
@@ -381,7 +392,12 @@ class Planner:
                 options,
                 direction=verb,
                 evidence=self._evidence(name),
+                check=check_held,
             )
+            proposal.file.unlink()  # it holds secrets, and nobody carries it out
+        if destroying and not proposal.empty and not options.refresh:
+            context = QueryContext(services, prepared, inputs, self._evidence(name))
+            proposal = check_objects_visible(context, proposal, options)
         if hook_of(name) is None:  # what a step declares as its actions goes with the step
             self._approved[name] = approved_step(services, prepared, inputs, proposal)
         if proposal.content is not None:
@@ -402,8 +418,12 @@ class Planner:
             if not destroying:
                 record, journal = prepared.record, proposal.journal
                 retention_note = check_retained(self.deployment, prepared.step, record, journal)
+            approval = options.approval
+            if destroying and approval is not None:
+                check_approved(services, self.deployment, approval, prepared, inputs, proposal)
             check(proposal)
-        except Refused as exc:
+        except (PlanChanged, Refused) as exc:
+            self.refused[name] = exc
             self.rows.fail(name, exc, method=method, plan=proposal.shown)
             return
         if proposal.empty and first:
@@ -422,7 +442,9 @@ class Planner:
             elif not proposal.journal.changes:
                 only = step_options(self.deployment, name)
                 recover = command_line(self.deployment, "recover", *only)
-                raise InDoubt(f"{name}: {doubts}", hint=recover)
+                doubted = InDoubt(f"{name}: {doubts}", hint=recover)  # a destroy records it
+                self.rows.fail(name, doubted, method=method, plan=proposal.shown)
+                return
             reasons.append(doubts)
         if first:
             named = ", ".join(first)
@@ -438,7 +460,8 @@ class Planner:
 
     @property
     def _options(self) -> PlanOptions:
-        return replace(self.request.options.plan, values=True, locking=self.request.locking)
+        request = self.request
+        return replace(request.options.plan, values=request.values, locking=request.locking)
 
 
 # ``plan``: what an apply or destroy would change. Reads only: no record, remote object or

@@ -15,7 +15,7 @@ from orchestrator.domain.documents.plan import PlanMethod, PlannedStep
 from orchestrator.domain.events.events import PlanReady, StepDeferred
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.states import READY
-from orchestrator.errors import EngineFailed, OrchestratorError, Refused
+from orchestrator.errors import EngineFailed, OrchestratorError
 
 
 class PlanRows:
@@ -26,7 +26,6 @@ class PlanRows:
     def __init__(self, steps: PreparedSteps) -> None:
         self.rows: dict[str, PlannedStep] = {}
         self.codes: list[int] = []
-        self.refused: dict[str, OrchestratorError] = {}
         self._steps = steps
         self._deployment = steps.deployment
         self._services = steps.services
@@ -84,8 +83,6 @@ class PlanRows:
             self.defer(name, reason, unapplied)
             return
         self.codes.append(exc.exit_code)
-        if isinstance(exc, Refused):
-            self.refused[name] = exc
         row = self._row(name, "failed", method=method)
         error = plan_fault(self._services, exc)
         update = {"error": error, "reason": exc.hint or None, "diagnostics": diagnostics_of(exc)}

@@ -216,7 +216,9 @@ class _Composed:
             name: Journal.of(messages, whole=True) for name, messages in messages_of.items()
         }
         contents: Mapping[str, PlanContent] = {}
-        if changed or any(item.drifted or item.diagnostics for item in journals.values()):
+        looked_at = options.values or self._mode != "destroy"  # a destroy leaves nothing to plan on
+        news = changed or any(item.drifted or item.diagnostics for item in journals.values())
+        if looked_at and news:
             content = plan_content(
                 self._services, self._work_dir, evidence, file, f"composed-{attempt}"
             )

@@ -339,7 +339,8 @@ class PlanRequest(Struct, frozen=True, kw_only=True):
     The request of ``plan``: the steps, for an apply or a destroy; with ``separate`` each step on
     its own. Without ``locking`` the engine does not lock the provider state, which read-only
     credentials cannot. Without ``hooks`` a destroy does not plan the modules of `before_destroy`.
-    ``affected`` are the steps that a change affects, with the reasons, if only those are planned.
+    Without ``values`` only the actions are read. ``affected`` are the steps that a change affects,
+    with the reasons, if only those are planned.
     """
 
     options: RunOptions = field(default_factory=RunOptions)
@@ -348,4 +349,5 @@ class PlanRequest(Struct, frozen=True, kw_only=True):
     separate: bool = False
     locking: bool = True
     hooks: bool = True
+    values: bool = True
     affected: Mapping[str, tuple[str, ...]] | None = None

@@ -209,6 +209,14 @@ CASES: tuple[Case, ...] = (
         refused_as="in_doubt",
     ),
     Case(
+        Situation.DISPLACED,
+        "what was to be deleted is there, and another object has its address",
+        lambda context: bool(context.displaced),
+        allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
+        prefers=(_R.RECONCILE, _R.MANUAL),
+        refused_as="in_doubt",
+    ),
+    Case(
         Situation.IN_DOUBT,
         "objects are in doubt, and evidence can still tell",
         lambda context: context.is_answerable,

@@ -318,6 +318,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "working": facts.claimed_by or claim,
         "settling": f"{facts.settling:.0f}",
         "unproven": facts.unproven_process or "",
+        "displaced": ", ".join(context.displaced),
         "foreign_ids": ", ".join(
             id_
             for d in doubts

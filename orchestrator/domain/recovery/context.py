@@ -51,6 +51,7 @@ class Situation(StrEnum):
     LOST = "lost"
     UNPROVEN = "unproven"
     FOREIGN = "foreign"
+    DISPLACED = "displaced"
     LEFT = "left"
     UNANSWERABLE = "unanswerable"
     IN_DOUBT = "in_doubt"
@@ -220,6 +221,21 @@ class RecoveryContext(Struct, frozen=True):
             for ref in objects
             if ref.address in addresses and not ref.deposed and (ref.address, ref.id) not in doubted
         }
+
+    @property
+    def displaced(self) -> tuple[str, ...]:
+        """
+        The ids of what a mutation was to delete, the provider still has, and another object has the
+        address of: the provider is asked again once somebody has deleted it.
+        """
+        return tuple(
+            str(doubt.id)
+            for doubt in self.doubts
+            if doubt.saved is not None
+            and doubt.address in self.rivals
+            and doubt.readback is not None
+            and doubt.readback.verdict == "exists"
+        )
 
     @property
     def takeable(self) -> tuple[Doubt, ...]:

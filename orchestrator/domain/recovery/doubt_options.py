@@ -16,7 +16,8 @@ def doubt_options(
 ) -> list[tuple[tuple[str, ...], str]]:
     """
     Return the options of ``reconcile`` for doubts that evidence does not settle, each with its
-    purpose. Nothing is adopted at an ``occupied`` address.
+    purpose; no options where the provider is only asked again. Nothing is adopted at an
+    ``occupied`` address.
     """
     newest = {doubt.address: doubt for doubt in doubts}.values()
     adopt = adoption_options(doubt for doubt in newest if doubt.address not in occupied)
@@ -30,7 +31,8 @@ def doubt_options(
         adoptable = readback is None or readback.adoptable
         if ids and not adoptable:
             why = f"once you have deleted {' and '.join(ids)} by hand: {OCCUPIED}"
-            options.append((("--forget", doubt.address), why))
+            word = ("--forget", doubt.address) if doubt.saved is None else ()
+            options.append((word, why))
         elif doubt.address in occupied:
             forget += ["--forget", doubt.address]
         elif readback is None or readback.adopts is None:

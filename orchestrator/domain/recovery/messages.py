@@ -82,6 +82,11 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
     ): "adopts what the provider has of {doubts}, and looks again",
     (
         Remedy.RECONCILE,
+        Situation.DISPLACED,
+    ): "once you have deleted {displaced} by hand, for another "
+    "object has its address: queries the provider again, which ends the doubt",
+    (
+        Remedy.RECONCILE,
         Situation.IN_DOUBT,
     ): "checks provider state, a plan and the provider for {doubts}; only the record changes",
     (Remedy.RECONCILE, Situation.LEFT): "looks again: {doubts} may be back in the provider state; "
@@ -110,6 +115,8 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
         "`destroyed`, while {doubts} stays in doubt"
         for situation in _DOUBTFUL
     },
+    (Remedy.DESTROY, Situation.DISPLACED): "also destroys what has the address of {displaced}, "
+    "which can be adopted then; it ends `error`, not `destroyed`",
     (Remedy.DESTROY, Situation.DESTROYING): "continues with what is left: {objects}",
     (
         Remedy.MANUAL,
@@ -136,6 +143,8 @@ SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
     "step's: choose another name for {doubts}. The command ends the doubt",
     (Remedy.MANUAL, Situation.FOUND): "where what was found is not of this step, or what was not "
     "found does not matter: the command forgets {doubts}",
+    (Remedy.MANUAL, Situation.DISPLACED): "where it does not matter that {displaced} is there: the "
+    "command ends the doubt by your word",
     **{
         (Remedy.MANUAL, situation): "{doubts} left the provider state, and not by a delete of this "
         "tool: look {where} whether it exists. If it does, import it: `{take_back}`; the "

@@ -203,7 +203,7 @@ def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[Next
     for item in steps:
         if item.recommended is not Remedy.RECONCILE:
             continue
-        if item.advice.situation is Situation.FOUND:
+        if item.advice.situation in (Situation.FOUND, Situation.DISPLACED):
             yield from _answers(item)
         elif item.advice.situation in _NAMED_BY_COMMAND or item.context.is_hook_target:
             yield _recommended(item)
@@ -291,8 +291,10 @@ def _answers(item: StepAdvice) -> Iterator[NextCommand]:
     for options, why in doubt_options(item.context.doubts, rivals):
         if item.context.facts.settling and _says_missing(options):
             continue  # refused while a request may be under way
-        words = (*item.context.step_options, *options, "--reason", "WHY")
-        command = command_line(item.context.blueprint, "reconcile", *words)
+        words = (*options, "--reason", "WHY") if options else ()
+        command = command_line(
+            item.context.blueprint, "reconcile", *item.context.step_options, *words
+        )
         yield NextCommand(command=command, why=why)
     released = [d for d in item.context.doubts if d.action == "forget" and d.saved is None]
     if any(doubt.address in rivals for doubt in released):
