@@ -81,6 +81,7 @@ def _parse_import_specs(
 )
 @click.option(
     "--unlock",
+    type=options.NON_EMPTY,
     metavar="LOCK_ID",
     allow_from_autoenv=False,
     help="Release a state lock that a dead run of ours left; needs --reason.",

@@ -340,14 +340,15 @@ def test_an_empty_run_is_no_run(
         (path, "" if isinstance(option, click.Argument) else option.opts[0])
         for path, command in COMMANDS.items()
         for option in command.params
-        if option.metavar == "REASON" or {"--reason", "--owner"} & set(option.opts)
+        if option.metavar in ("REASON", "LOCK_ID") or {"--reason", "--owner"} & set(option.opts)
     ],
 )
 def test_a_reason_says_something(
     project: Project, path: tuple[str, ...], option: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    What a person must give a reason for is not done for none: exit 64, and no traceback.
+    What a person must give a reason for is not done for none, nor for an id that is left empty:
+    exit 64, and no traceback.
     """
     code = main([*path, *filter(None, [option]), " "])
 
