@@ -65,7 +65,8 @@ class RandomIds:
 
     def run_id(self, now: datetime, after: str = "") -> str:
         """
-        Where the clock was set back, the id tells the millisecond after that of ``after``.
+        Return a new run id. If the clock was set back, it uses the millisecond after that of
+        ``after``.
         """
         import secrets
 

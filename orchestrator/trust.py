@@ -1,5 +1,6 @@
 """
-What an operator allows a project's own files to run and name: the file in ``ORCHESTRATOR_TRUST``.
+The permissions that an operator gives a project's own files, in the file named by
+``ORCHESTRATOR_TRUST``.
 
 ```yaml
 trust:

@@ -55,9 +55,6 @@ class TerminalApprover:
         return self._ask(f"{command} {self._where}, {step}: {what}")
 
     def review(self, document: PlanDocument) -> bool:
-        """
-        Show the plan of a whole run and return whether the user approves it.
-        """
         from orchestrator.cli.invocation import paper
         from orchestrator.views.plan import plan_text
 

@@ -157,9 +157,6 @@ def begin_group(title: str, number: int = 0) -> None:
 
 
 def end_group(number: int = 0) -> None:
-    """
-    End the group.
-    """
     marks = _marks()
     if marks is not None:
         _write(marks[1](number))

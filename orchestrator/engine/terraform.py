@@ -100,9 +100,6 @@ class TerraformEngine:
         return self._info
 
     def info_in(self, directory: Path) -> EngineInfo:
-        """
-        Return the engine in a directory: a version manager may choose another version there.
-        """
         *launcher, program = self._info.program
         if launcher or not directory.is_dir():
             return self._info
@@ -271,18 +268,12 @@ class TerraformEngine:
         )
 
     def discard(self, spec: CallSpec) -> None:
-        """
-        Remove the call's unmasked files; the masked log stays.
-        """
         files = CallFiles.of(spec)
         discard((files.stdout, files.stderr, files.text))
         with contextlib.suppress(OSError):  # another call's output is in it
             files.stdout.parent.rmdir()
 
     def pulled_state(self, result: CallResult) -> PulledState:
-        """
-        Return the state that a ``Pull`` read or printed. Raises EngineFailed if it is none.
-        """
         if result.state is not None:
             return result.state
         if result.exit_code != 0 or result.stdout is None:
@@ -313,23 +304,12 @@ class TerraformEngine:
             ) from exc
 
     def state_in_plan(self, plan: Path) -> PulledState | None:
-        """
-        Return the provider state that a saved plan was made from, before the refresh; None if the
-        file cannot be read.
-        """
         return state_in_plan(plan)
 
     def refreshed_state_in_plan(self, plan: Path) -> PulledState | None:
-        """
-        Return the provider state after the refresh of a saved plan; None if the file cannot be
-        read.
-        """
         return refreshed_state_in_plan(plan)
 
     def plan_content(self, result: CallResult) -> PlanContent:
-        """
-        Return the plan that a `ShowPlan` printed. Raises EngineFailed if it cannot be read.
-        """
         if result.exit_code != 0 or result.stdout is None:
             raise EngineFailed("plan", failure_reason(result))
         try:
@@ -338,9 +318,6 @@ class TerraformEngine:
             raise EngineFailed("plan", f"the plan cannot be read: {exc}") from exc
 
     def emptied_state(self, state: PulledState) -> str:
-        """
-        Return a state without objects that succeeds this one, as text for a ``Push``.
-        """
         return emptied_state(state)
 
     def isolated_state(

@@ -133,9 +133,6 @@ class RunDirectory:
             ) from exc
 
     def runs(self) -> list[str]:
-        """
-        Return the ids of the runs on this machine, newest first.
-        """
         if not self._root.exists():
             return []
         try:
@@ -179,10 +176,6 @@ class RunDirectory:
         return path
 
     def sweep(self, run_id: str, *, settled: str | None = None) -> None:
-        """
-        Remove a run's unmasked files, private directories included, except the output of mutating
-        calls: that is evidence until they are settled. For the step ``settled`` it is removed, too.
-        """
         run = self.directory(run_id)
         done = run / "steps" / file_name(settled) if settled else None
         secret = [
@@ -205,10 +198,6 @@ class RunDirectory:
 
     @contextmanager
     def private(self, attempt: Path) -> Iterator[Path]:
-        """
-        Yield a directory inside an attempt's for files with secrets. It is removed at the end, or
-        by `sweep` if the process died.
-        """
         try:
             place = tempfile.TemporaryDirectory(prefix=_PRIVATE, dir=attempt)
         except OSError as exc:
@@ -217,9 +206,6 @@ class RunDirectory:
             yield Path(name)
 
     def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:
-        """
-        Return the attempts of a step that left files on this machine, by number.
-        """
         place = self.directory(run_id) / "steps" / file_name(step)
         try:
             numbers = sorted(int(path.name) for path in place.iterdir() if path.name.isdigit())
@@ -230,10 +216,6 @@ class RunDirectory:
         return [(number, place / str(number)) for number in numbers]
 
     def masked(self, run_id: str, step: str) -> dict[str, bytes]:
-        """
-        Return the files of a step that hold no secret, by their path below the step's directory:
-        masked logs, answers, identities, inventories and inputs.
-        """
         place = self.directory(run_id) / "steps" / file_name(step)
         files = {}
         for path in place.rglob("*"):
@@ -284,9 +266,6 @@ class RunDirectory:
                     os.close(descriptor)
 
     def engine_identities(self, run_id: str, step: str) -> list[ProcessIdentity]:
-        """
-        Return the processes of all engine calls that a step of a run left on this machine.
-        """
         place = self.directory(run_id) / "steps" / file_name(step)
         identities = []
         for path in sorted(place.glob("*/*.identity.json")):
@@ -306,10 +285,6 @@ class RunDirectory:
         return sorted(file for file in files if file.name.startswith("late-") and file.is_file())
 
     def engine_identity(self, run_id: str, step: str, number: int) -> ProcessIdentity | None:
-        """
-        Return the process of an attempt's mutating engine call, without changing any file; None if
-        its files are not on this machine or it never began.
-        """
         place = self.directory(run_id) / "steps" / file_name(step) / str(number)
         try:
             return ProcessIdentity.model_validate_json(read_regular(place / _IDENTITY))

@@ -98,7 +98,7 @@ def endpoint_of(service: str, settings: Mapping[str, Any], environ: Mapping[str,
 
 def _is_address(host: str) -> bool:
     """
-    Whether a host is an IP address: no name of a bucket can stand before it.
+    Return whether a host is an IP address, which cannot be prefixed with a bucket name.
     """
     try:
         ip_address(host)

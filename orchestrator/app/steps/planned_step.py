@@ -479,9 +479,6 @@ def _deleted_earlier(
 def plan_content(
     services: Services, work_dir: WorkDir, evidence: Path, file: Path, name: str
 ) -> PlanContent:
-    """
-    Return the content of the plan file.
-    """
     spec = call_spec(services, work_dir, evidence, f"show-{name}")
     try:
         result = services.engine.call(

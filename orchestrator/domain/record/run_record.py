@@ -242,9 +242,6 @@ class Lease(RecordModel):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """
-        The targets in the lease.
-        """
         names = (item.target for item in (*self.completed, *self.in_flight))
         return tuple(dict.fromkeys((*self.more_completed, *names)))
 

@@ -51,10 +51,6 @@ class SystemProcesses:
         )
 
     def liveness(self, identity: ProcessIdentity) -> Liveness:
-        """
-        Return the liveness of a process. GONE only if proven: same host and pid namespace, and the
-        pid is free or reused, or the host was rebooted.
-        """
         boot = _boot_id()
         if identity.pid <= 0 or not identity.boot_id or not boot:
             return Liveness.UNKNOWN
