@@ -937,3 +937,21 @@ def test_a_doubt_is_ended_by_what_evidence_allows(
     command = shlex.split(command_of(context, advice, advice.recommended) or "")
 
     assert command[command.index("--at") + 2 : -2] == words
+
+
+def test_what_takes_along_the_dependents_of_an_orphan_selects_orphans() -> None:
+    """
+    The command is accepted as it is printed.
+    """
+    found = RecoveryContext(
+        WEB,
+        "compute",
+        entry(resources=Resources(inventory=refs("aws_vpc.this vpc-1"))),
+        Neighbours(dependents={"server": "ok"}),
+        StepFacts(vanished=True, destroying=True),
+        is_orphan=True,
+    )
+    assert command_of(found, advise(found), Remedy.MANUAL) == (
+        "orchestrator destroy web -e prod --orphaned --step compute --step server "
+        "--accept-vanished WHY"
+    )

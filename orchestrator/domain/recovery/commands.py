@@ -366,7 +366,8 @@ def _words(context: RecoveryContext) -> dict[str, str]:
 
 
 def _with_dependents(context: RecoveryContext) -> Iterator[str]:
-    for name in (context.step, *context.neighbours.dependents):
+    yield from context.step_options
+    for name in context.neighbours.dependents:
         yield from ("--step", name)
 
 
