@@ -114,11 +114,7 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
             step_plan(page, step)
     if unchanged:
         page.line(("no changes", "bold"), f": {', '.join(unchanged)}", indent=2)
-    if document.orphaned:
-        page.gap()
-        page.line(("Orphaned", "warn"), ": alive, no longer in the blueprint, not in this plan")
-        for orphan in document.orphaned:
-            page.line(orphan, indent=2)
+    _orphaned(page, document.orphaned, "not in this plan")
     if page.height > _SCREEN:
         page.gap()
         page.line(*summary)
@@ -127,6 +123,14 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
         page.line(("saved", "bold"), f": {document.out}")
     next_commands(page, document.next)
     return page.render()
+
+
+def _orphaned(page: Page, targets: Sequence[str], missing: str) -> None:
+    if targets:
+        page.gap()
+        page.line(("Orphaned", "warn"), f": alive, no longer in the blueprint, {missing}")
+    for target in targets:
+        page.line(target, indent=2)
 
 
 def _is_quiet(step: PlannedStep) -> bool:
@@ -295,6 +299,7 @@ def drift_text(document: DriftDocument, paper: Paper) -> str:
         _step(page, step)
     for address in document.expired:
         page.line(("warning", "warn"), f": the rule that accepts drift of {address} has expired")
+    _orphaned(page, document.orphaned, "not looked at")
     return page.render()
 
 

@@ -140,6 +140,13 @@ def test_all_steps_are_asked_for_by_one_plan(
     assert changed.rows["two"]["resources"][0]["address"] == "fakecloud_server.this"
     assert gone.rows["three"]["resources"][0]["action"] == "delete"
     assert len(engine.calls("plan")) == once + 3, "together, then `three` twice on its own"
+    # What left the blueprint is alive, and not looked at.
+    project.write(
+        "blueprints/shop.yaml",
+        "version: 1\nname: shop\nsteps: {one: {module: ../modules/server, inputs: {name: one}}}",
+    )
+    less = project.ok("drift", "shop", "--json")
+    assert less.document["orphaned"] == ["shop/default/three", "shop/default/two"]
 
 
 def test_a_gate_tells_of_drift_where_it_is_asked_for(shop: Project, cloud: Cloud) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.app.inspection.orphans import alive_orphans
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module, steps_to_read
 from orchestrator.app.run.request import PlanRequest
@@ -40,6 +41,7 @@ def drift(
         allow_engine_change=request.options.allow_engine_change,
     ) as steps:
         rows, codes = _Looker(steps, request).look(selected)
+        records = [record for record in steps.records.values() if record is not None]
     today = services.clock.now().date().isoformat()
     document = DriftDocument.of_steps(
         rows,
@@ -47,6 +49,7 @@ def drift(
         blueprint=deployment.blueprint,
         environment=deployment.environment,
         expired=tuple(r.address for r in deployment.drift_rules if r.until and r.until < today),
+        orphaned=tuple(str(r.target.target) for r in alive_orphans(deployment, records)),
     )
     if request.detailed_exitcode and document.verdict == "drift":
         codes.append(2)

@@ -247,7 +247,8 @@ class DriftedStep(JsonModel):
 
 class DriftDocument(JsonDocument):
     """
-    The result of ``drift``. ``expired`` are the addresses of rules past their date.
+    The result of ``drift``. ``expired`` are the addresses of rules past their date, ``orphaned``
+    the targets that are alive, no longer in the blueprint and not looked at.
     """
 
     schema_: Literal["orchestrator.drift/1"] = Field("orchestrator.drift/1", alias="schema")
@@ -257,6 +258,7 @@ class DriftDocument(JsonDocument):
     verdict: DriftVerdict
     steps: tuple[DriftedStep, ...]
     expired: tuple[Word, ...] = ()
+    orphaned: tuple[Word, ...] = ()
 
     @classmethod
     def of_steps(
@@ -267,6 +269,7 @@ class DriftDocument(JsonDocument):
         blueprint: str,
         environment: str,
         expired: tuple[str, ...],
+        orphaned: tuple[str, ...] = (),
     ) -> Self:
         """
         Return the document of these steps; the verdict follows from them.
@@ -284,4 +287,5 @@ class DriftDocument(JsonDocument):
             verdict=verdict,
             steps=tuple(steps),
             expired=expired,
+            orphaned=orphaned,
         )
