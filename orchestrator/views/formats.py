@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from orchestrator.domain.documents.status import UnreadStore
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Lineage, Retention
 from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.errors import EXIT_CODES
+
+if TYPE_CHECKING:  # who shows no list of stores does not define the documents of status
+    from orchestrator.domain.documents.status import UnreadStore
 
 SYMBOLS: dict[Action, str] = {
     "create": "+",
