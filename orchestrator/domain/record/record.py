@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Literal
 
 from pydantic import Field, ValidationError
@@ -398,6 +399,8 @@ class NewerRecord(UnreadableRecord):
     """
 
 
+# The store is asked for the newest records more than once in a command; most are as they were.
+@lru_cache(maxsize=1024)
 def parse_record(text: str | bytes) -> OperationRecord:
     """
     Return the record in ``text``. Raises UnreadableRecord if it is damaged or of a newer major
