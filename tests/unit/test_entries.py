@@ -196,9 +196,10 @@ def test_an_engine_that_ended_well_has_ended_what_it_began(
     """
     An event that is lost leaves a doubt only where no exit code stands for the whole.
     """
-    lines = ["plan update s.a", "began update s.a"]
-    cut = ended(lines, state(["s.a id-1"]), exit_code=code, whole=False)
-    found = conclude(marker(entry(), "update s.a"), entry(), cut, STAMP, verification=UNVERIFIED)
+    lines = ["plan update s.a", "plan update s.b", "began update s.a"]
+    cut = ended(lines, state(["s.a id-1", "s.b id-2"]), exit_code=code, whole=False)
+    before = marker(entry(), "update s.a", "update s.b")
+    found = conclude(before, entry(), cut, STAMP, verification=UNVERIFIED)
     assert [doubt.address for doubt in found.resources.in_doubt] == doubts
 
 
