@@ -15,6 +15,7 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.text import Json
 from orchestrator.domain.transitions.doubts import (
     StateObservation,
+    lost_objects,
     missing_from_state,
     open_doubts,
     settle_doubts,
@@ -149,3 +150,17 @@ def test_objects_that_are_set_apart_are_not_asked_for() -> None:
 
     assert [item.address for item in whole.without({"s.a"}).objects] == ["s.b"]
     assert result.without({gone}) == RefreshResult((lost,), (lost,))
+
+
+def test_what_left_a_state_that_was_lost_in_a_killed_change_can_be_imported() -> None:
+    """
+    The inventory is that of the state, which is gone: the doubts know what it held.
+    """
+    left = Doubt(address="aws_eip.this", action="forget", id="eip-1", why="it left the state")
+    record = entry(status="error", resources=Resources(in_doubt=(left,)))
+
+    found = lost_objects(record, state([]))
+
+    assert {address: ref.id for address, ref in found.importable.items()} == {
+        "aws_eip.this": "eip-1"
+    }

@@ -255,10 +255,10 @@ class LostObjects(Struct, frozen=True):
 
 def lost_objects(record: OperationRecord, state: PulledState) -> LostObjects:
     """
-    Return the recorded objects, and those in doubt whose create returned an id, that are at no
-    address in provider state.
+    Return the recorded objects, and those in doubt with a known id that were created or have left,
+    that are at no address in provider state.
     """
-    missing = dict.fromkeys((*missing_from_state(record, state), *_created(record, state)))
+    missing = dict.fromkeys((*missing_from_state(record, state), *_doubted(record, state)))
     importable: dict[str, ObjectRef] = {}
     obstacles: dict[ObjectRef, str] = {}
     for ref in missing:
@@ -278,18 +278,21 @@ def lost_objects(record: OperationRecord, state: PulledState) -> LostObjects:
     return LostObjects(importable, obstacles)
 
 
-def _created(record: OperationRecord, state: PulledState) -> list[ObjectRef]:
+def _doubted(record: OperationRecord, state: PulledState) -> list[ObjectRef]:
     """
-    Return the objects made by creates in doubt: the create returned an id that is not in the
-    inventory.
+    Return the objects in doubt whose id is known and not in the inventory: the create returned it,
+    or the object was recorded before it left.
     """
     recorded = {(ref.address, ref.id) for ref in record.resources.inventory}
     in_state = {(item.type, item.id) for item in state.objects}
-    created = []
+    found = []
     for doubt in record.resources.in_doubt:
         kind = parse_address(doubt.address).type
-        if doubt.action != "create" or doubt.id is None or (kind, doubt.id) in in_state:
+        is_lost = doubt.action == "forget" and doubt.saved is None
+        if not (doubt.action == "create" or is_lost):
+            continue
+        if doubt.id is None or (kind, doubt.id) in in_state:
             continue
         if (doubt.address, doubt.id) not in recorded:
-            created.append(ObjectRef(address=doubt.address, type=kind, provider="", id=doubt.id))
-    return created
+            found.append(ObjectRef(address=doubt.address, type=kind, provider="", id=doubt.id))
+    return found
