@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,9 @@ from orchestrator.cli.running import (
 )
 
 if TYPE_CHECKING:
-    from orchestrator.domain.documents.plan import GateDocument
+    from orchestrator.domain.documents.plan import GateDocument, PlanDocument
+    from orchestrator.domain.plan.approval import Approval
+    from orchestrator.errors import OrchestratorError
 
 
 @click.command("gate", short_help="Decide whether a change may be merged.")
@@ -78,70 +80,92 @@ def gate_command(
       orchestrator gate web-service -e prod --drift
       orchestrator gate web-service --allow server=in_doubt --json
     """
+    from orchestrator.app.commands.gate import failed_gate
+    from orchestrator.errors import Invalid, StoreUnavailable
+
+    project, selection = call.project, call.selection
+    place = approval_place(project.directory, plan_out)
+    approval, path = None, selection.blueprint
+    try:
+        document, approval, path = _judge(
+            call, allow, changed_since, affected_by, drift=drift, approves=plan_out is not None
+        )
+    except (Invalid, StoreUnavailable) as exc:
+        document = failed_gate(
+            exc,
+            project=project.settings.project,
+            blueprint=selection.blueprint,
+            environment=selection.environment or "default",
+        )
+    reports = Reports.take(files, project, path)
+    reports.write(document.plan, paper(sys.stdout, verbose=call.verbose), gate=document)
+    if place is not None and approval is not None and document.verdict != "fail":
+        write_approval(place, approval)
+    changes = document.plan is not None and document.plan.verdict != "no_changes"
+    return _print_document(call, document) or (2 if detailed_exitcode and changes else 0)
+
+
+def _judge(
+    call: RunCall,
+    allow: Collection[str],
+    changed_since: str | None,
+    affected_by: tuple[Path, ...],
+    *,
+    drift: bool,
+    approves: bool,
+) -> tuple[GateDocument, Approval | None, str]:
+    """
+    Return the verdict, the approval of what was planned, and the path of the blueprint. Raises
+    Invalid if the blueprint cannot be loaded, StoreUnavailable if its records cannot be read.
+    """
     from orchestrator import composition
-    from orchestrator.app.commands.gate import gate, invalid_gate, parse_allowed, status_to_judge
+    from orchestrator.app.commands.gate import gate, parse_allowed, status_to_judge
     from orchestrator.app.commands.plan import plan
     from orchestrator.app.commands.status import status_of
     from orchestrator.app.run.request import PlanRequest
-    from orchestrator.domain.documents.plan import PlanDocument
-    from orchestrator.errors import Invalid, OrchestratorError, Usage
+    from orchestrator.errors import OrchestratorError, Usage
     from orchestrator.loading.deployment import load_deployment
 
-    place = approval_place(call.project.directory, plan_out)
-    shown = paper(sys.stdout, verbose=call.verbose)
-    try:
-        deployment = load_deployment(call.project, call.selection)
-    except Invalid as exc:
-        document = invalid_gate(
-            exc,
-            project=call.project.settings.project,
-            blueprint=call.selection.blueprint,
-            environment=call.selection.environment or "default",
-        )
-        reports = Reports.take(files, call.project, call.selection.blueprint)
-        reports.write(None, shown, gate=document)
-        return _print_document(call, document)
+    project, selection = call.project, call.selection
+    deployment = load_deployment(project, selection)
     try:
         allowed = parse_allowed(allow, deployment.steps)
     except ValueError as exc:
         raise Usage(str(exc)) from exc
-    summary = recorded_summary(call.project, call.selection.blueprint, call.selection.environment)
+    summary = recorded_summary(project, selection.blueprint, selection.environment)
     request = PlanRequest(
         options=call.options,
         locking=False,
-        affected=affected(call.project, deployment, changed_since, affected_by),
+        affected=affected(project, deployment, changed_since, affected_by),
     )
+    approval = None
     with (
         reading_services(
             call.invocation,
-            call.project,
+            project,
             deployment,
             engine=call.engine,
             current_modules=True,
-            records=plan_out is not None,  # an approval is signed with a key that lasts
+            records=approves,  # an approval is signed with a key that lasts
         ) as services,
-        composition.open_read_context(call.project, summary.operations) as reader,
+        composition.open_read_context(project, summary.operations) as reader,
     ):
         status = status_to_judge(
             services, partial(status_of, reader, summary), wait=call.options.wait
         )
+        planned: PlanDocument | OrchestratorError
         try:
             result = plan(services, deployment, request)
         except Usage:
             raise  # it is no verdict on the change
         except OrchestratorError as exc:
-            planned: PlanDocument | OrchestratorError = exc
-            approval = None
+            planned = exc
         else:
             planned, approval = result.document, result.approval
         today = services.clock.now().date()
-    document = gate(deployment, status, planned, allowed=allowed, drift_on=today if drift else None)
-    reports = Reports.take(files, call.project, deployment.path)
-    reports.write(document.plan, shown, gate=document)
-    if place is not None and approval is not None and document.verdict != "fail":
-        write_approval(place, approval)
-    changes = document.plan is not None and document.plan.verdict != "no_changes"
-    return _print_document(call, document) or (2 if detailed_exitcode and changes else 0)
+    drift_on = today if drift else None
+    document = gate(deployment, status, planned, allowed=allowed, drift_on=drift_on)
+    return document, approval, deployment.path
 
 
 def _print_document(call: RunCall, document: GateDocument) -> int:

@@ -253,8 +253,14 @@ def test_it_needs_no_right_to_write_to_a_server_or_a_file(project: Project, tmp_
         before = sorted((path.name, path.read_bytes()) for path in shared.iterdir())
         with unwritable(shared):
             ended = read_only(project)
+        after = sorted((path.name, path.read_bytes()) for path in shared.iterdir())
+        (shared / "o.db").write_bytes(b"")
+        unreadable = project.run("gate", "shop", "--json", "--markdown", "gate.md")
     check_read(ended)
-    assert sorted((path.name, path.read_bytes()) for path in shared.iterdir()) == before
+    assert before == after
+    assert (unreadable.code, unreadable.document["verdict"]) == (4, "fail")
+    assert [item["code"] for item in unreadable.document["reasons"]] == ["store_unavailable"]
+    assert "fail" in (project.root / "gate.md").read_text()
 
 
 @contextlib.contextmanager

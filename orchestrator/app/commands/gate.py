@@ -39,21 +39,25 @@ def parse_allowed(texts: Collection[str], steps: Collection[str]) -> Allowed:
     return pairs
 
 
-def invalid_gate(exc: Invalid, *, project: str, blueprint: str, environment: str) -> GateDocument:
+def failed_gate(
+    exc: OrchestratorError, *, project: str, blueprint: str, environment: str
+) -> GateDocument:
     """
-    Return the verdict on a blueprint that cannot be loaded.
+    Return the verdict on a blueprint that cannot be loaded, or whose records cannot be read.
     """
-    reasons = [
-        GateReason(
-            code="invalid",
-            severity="fail",
-            message=f"{item.at}: {item.message}" if item.at else item.message,
-            remedy=item.hint,
-            file=item.at.file if item.at else None,
-            line=(item.at.line or None) if item.at else None,
-        )
-        for item in exc.problems
-    ]
+    reasons = [GateReason(code=exc.code, severity="fail", message=exc.message, remedy=exc.hint)]
+    if isinstance(exc, Invalid):
+        reasons = [
+            GateReason(
+                code=exc.code,
+                severity="fail",
+                message=f"{item.at}: {item.message}" if item.at else item.message,
+                remedy=item.hint,
+                file=item.at.file if item.at else None,
+                line=(item.at.line or None) if item.at else None,
+            )
+            for item in exc.problems
+        ]
     return GateDocument.of_reasons(
         reasons, project=project, blueprint=blueprint, environment=environment
     )
