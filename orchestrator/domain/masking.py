@@ -212,6 +212,8 @@ def _holds(
     """
     if not text:
         return False
+    if "\0" in text:  # UTF-16 that was taken for UTF-8
+        text += "\n" + text.replace("\0", "")
     return bool(_spans(pattern, within_base64, text)) or (
         depth < _DEEPEST
         and any(

@@ -104,6 +104,7 @@ WRAPPERS: dict[str, Callable[[str], str]] = {
 @example("passwe\u0301rd", ["composed"])
 @example('hun"ter & <2>', ["json", "json", "json"])
 @example("correct horse", ["json", "utf-16", "json"])
+@example("correct horse", ["taken for utf-8", "form"])
 def test_a_value_is_found_within_what_was_encoded_again(secret: str, wrappers: list[str]) -> None:
     """
     As in the secret of a cluster: base64 of JSON that holds base64 of user and password. Accents
