@@ -786,9 +786,9 @@ def test_names_may_hold_every_legal_character(place: Open, number: int) -> None:
 
 def test_a_blob_may_be_large(place: Open) -> None:
     """
-    20 MB, written whole.
+    50 MB, written whole.
     """
-    data = bytes(range(256)) * 4096 * 20
+    data = bytes(range(256)) * 4096 * 50
 
     place().put_blob("runs/r/evidence.zip", data)
 
