@@ -136,19 +136,23 @@ class Encrypted(Project):
             database.close()
 
 
-@pytest.fixture(params=["module", "environment"])
+EITHER_WAY = pytest.mark.parametrize("project", ["module", "environment"], indirect=True)
+
+
+@pytest.fixture
 def project(request: pytest.FixtureRequest, tmp_path: Path) -> Encrypted:
     """
     A project whose state is encrypted by the first passphrase, by its module or its environment.
     """
     made = Encrypted(tmp_path)
-    if request.param == "module":
+    if getattr(request, "param", "module") == "module":
         made.by_module()
     else:
         made.by_environment(FIRST)
     return made
 
 
+@EITHER_WAY
 def test_an_encrypted_state_lives_through_every_command(project: Encrypted) -> None:
     """
     Apply, repeat, reconcile, and a destroy that has its absence confirmed by the provider; nowhere
@@ -365,6 +369,7 @@ def test_an_encrypted_state_is_adopted(project: Encrypted) -> None:
     project.ok("apply", "b", "--yes")
 
 
+@EITHER_WAY
 def test_a_failed_apply_is_retried_from_its_snapshot(project: Encrypted) -> None:
     """
     The stored snapshot knows how its state is encrypted, whatever the module says by now.
@@ -403,6 +408,7 @@ def test_terraform_is_not_let_at_an_encrypted_state(tmp_path: Path) -> None:
     assert "its provider state is encrypted" in " ".join(refused.said.split())
 
 
+@EITHER_WAY
 def test_a_key_service_that_fails_in_the_middle_leaves_doubts(project: Encrypted) -> None:
     """
     What was made while the state could not be saved or read is in doubt, with its id; nothing calls
