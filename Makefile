@@ -42,7 +42,7 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
 	echo "cannot make a virtual environment; on Debian: apt install python3-venv" >&2; exit 1; }
 	@echo "installing into $(VENV), once"
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --use-pep517 --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --editable '.[dev]'
 	@touch $(STAMP)
 
 clean:
