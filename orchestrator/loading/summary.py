@@ -254,12 +254,13 @@ def neighbour_urls(
 ) -> dict[str, str]:
     """
     Return the URLs, without credentials, of the shared stores that the blueprint's other
-    environments have for themselves. An environment that cannot be read is skipped.
+    environments have for themselves. An environment that cannot be read is skipped, and one whose
+    store cannot be opened: who runs here may have no credentials there.
     """
     urls = {}
     with suppress(Invalid):
         for name in environment_names(project, deployment.path):
-            with suppress(Invalid, Refused):
+            with suppress(Invalid, Refused, StoreUnavailable):
                 selection = BlueprintSelection(deployment.path, name)
                 location = load_summary(project, selection).operations
                 if location.is_shared and location != deployment.operations:

@@ -12,7 +12,7 @@ import pytest
 from orchestrator.domain.blueprint.blueprint import StoreLocation
 from orchestrator.domain.values import changed_fields
 from orchestrator.errors import Invalid, StoreUnavailable
-from orchestrator.loading.summary import seen_locations
+from orchestrator.loading.summary import neighbour_urls, seen_locations
 from orchestrator.project import project_context
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
@@ -102,6 +102,22 @@ def test_a_noted_store_gets_the_credentials_of_a_known_one_on_its_server_only(
     assert dict(changed_fields(location)) == dict(changed_fields(found))
     assert seen("prod") == []
     assert "secret" not in location.shown
+
+
+def test_a_run_does_not_need_the_store_of_another_environment(project: ProjectOnDisk) -> None:
+    """
+    Who runs in one environment may have no credentials for the next: its store is not noted.
+    """
+    environments = (
+        "environments:\n  dev: {}\n  prod: {backend: {type: s3, config: {bucket: b, key: k}}}"
+    )
+    project.blueprint(f"{environments}\n{STEPS}")
+    context = project_context(project.root)
+
+    def open_store(location: StoreLocation) -> closing[MemoryStore]:
+        raise StoreUnavailable(f"{location.shown}: no credentials")
+
+    assert neighbour_urls(context, project.load(environment="dev"), open_store) == {}
 
 
 @pytest.mark.parametrize(
