@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from orchestrator.project import ProjectContext
 from orchestrator.stores.project_store import Tell, changed_secrets, project_store
 from orchestrator.stores.runs import DirectorySpool, RunDirectory
+from orchestrator.stores.store_urls import public_url
 from orchestrator.system import RandomIds, SystemClock, actor, source, warn
 
 if TYPE_CHECKING:
@@ -137,7 +138,9 @@ def open_services(
             is_shared=deployment.operations.is_shared,
             gone_back=store.gone_back,
             note_reconciled=store.note_reconciled,
-            neighbours=partial(neighbour_urls, project, deployment, partial(open_store, project)),
+            neighbours=partial(
+                neighbour_urls, project, deployment, partial(public_url, project.environ)
+            ),
             environ=environment,
             limits=project.limits(deployment.operations, store_grace),
         )

@@ -250,22 +250,21 @@ StoreOpener = Callable[[StoreLocation], AbstractContextManager[OperationStore]]
 
 
 def neighbour_urls(
-    project: ProjectContext, deployment: Deployment, open_store: StoreOpener
+    project: ProjectContext, deployment: Deployment, url_of: Callable[[StoreLocation], str]
 ) -> dict[str, str]:
     """
     Return the URLs, without credentials, of the shared stores that the blueprint's other
-    environments have for themselves. An environment that cannot be read is skipped, and one whose
-    store cannot be opened: who runs here may have no credentials there.
+    environments have for themselves. None is opened: who runs here may have no credentials there.
+    An environment that cannot be read is skipped, and one that names no store.
     """
     urls = {}
     with suppress(Invalid):
         for name in environment_names(project, deployment.path):
-            with suppress(Invalid, Refused, StoreUnavailable):
+            with suppress(Invalid, StoreUnavailable):
                 selection = BlueprintSelection(deployment.path, name)
                 location = load_summary(project, selection).operations
                 if location.is_shared and location != deployment.operations:
-                    with open_store(location) as store:
-                        urls[name] = store.url
+                    urls[name] = url_of(location)
     return urls
 
 

@@ -73,16 +73,7 @@ def azure_client(
     """
     from obstore.store import AzureStore
 
-    account = settings.get("storage_account_name") or settings.get("account")
-    if not account:
-        raise Invalid(
-            [
-                Problem(
-                    "operations in azurerm: no storage account",
-                    hint="operations.url: az://CONTAINER/PREFIX?account=NAME",
-                )
-            ]
-        )
+    account = storage_account(settings)
 
     def setting(name: str) -> str:
         variables = (f"ARM_{name.upper()}", *_VARIABLES.get(name, ()))
@@ -124,6 +115,17 @@ def azure_client(
         **options,
     )
     return client, endpoint
+
+
+def storage_account(settings: Mapping[str, Any]) -> str:
+    """
+    Return the storage account of the settings. Raises Invalid if they name none.
+    """
+    account = settings.get("storage_account_name") or settings.get("account")
+    if not account:
+        hint = "operations.url: az://CONTAINER/PREFIX?account=NAME"
+        raise Invalid([Problem("operations in azurerm: no storage account", hint=hint)])
+    return str(account)
 
 
 def _log_in(

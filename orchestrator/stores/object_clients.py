@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
-from orchestrator.stores.azure_client import azure_client
+from orchestrator.stores.azure_client import azure_client, storage_account
 from orchestrator.stores.client_settings import TIMEOUT, check_address, opener
 from orchestrator.stores.google_client import ClientWithKey, google_client
 from orchestrator.stores.s3_client import endpoint_of, s3_client
@@ -60,36 +60,39 @@ def open_bucket(url: str, config: Mapping[str, Json], environ: Mapping[str, str]
             "operations in an object store need the extra `objects`",
             hint="pip install 'orchestrator[objects]'",
         ) from exc
-    parts = urlsplit(url)
-    bare = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
-    settings = {**config, **dict(parse_qsl(parts.query, keep_blank_values=True))}
+    parts, bare = urlsplit(url), bucket_url(url, config)
+    settings = _settings(url, config)
     prefix = parts.path.strip("/") or None
     try:
         client, endpoint = _CLIENTS[parts.scheme](parts.netloc, prefix, settings, environ)
         check_address(endpoint, "endpoint")
     except (ValueError, BaseError) as exc:
         why = re.sub(r"^Generic .*? error: ", "", str(exc)).splitlines()[0][:300]
-        raise Invalid([Problem(f"operations in {bare}: {why}")]) from exc
-    distinguishing = _distinguishing_settings(parts.scheme, settings)
-    bare += f"?{urlencode(distinguishing, safe=':/')}" if distinguishing else ""
+        place = bare.partition("?")[0]
+        raise Invalid([Problem(f"operations in {place}: {why}")]) from exc
     return Bucket(client, bare, ServerClock(endpoint, partial(opener, endpoint, settings, environ)))
 
 
-def _distinguishing_settings(scheme: str, settings: Mapping[str, Any]) -> dict[str, str]:
+def bucket_url(url: str, config: Mapping[str, Json]) -> str:
     """
-    Return the settings that distinguish buckets of the same name: the account, or a custom
-    endpoint.
+    Return the URL of a bucket and prefix without credentials, and with what distinguishes buckets
+    of the same name: the account, or a custom endpoint. Raises Invalid without an account.
     """
-    match scheme:
+    parts, settings = urlsplit(url), _settings(url, config)
+    match parts.scheme:
         case "az":
-            return {"account": str(settings.get("storage_account_name") or settings["account"])}
+            name, value = "account", storage_account(settings)
         case "s3":
-            distinguishing = {"endpoint": endpoint_of("s3", settings, {})}
+            name, value = "endpoint", endpoint_of("s3", settings, {})
         case _:
-            distinguishing = {
-                "storage_custom_endpoint": str(settings.get("storage_custom_endpoint") or "")
-            }
-    return {name: value for name, value in distinguishing.items() if value}
+            name = "storage_custom_endpoint"
+            value = str(settings.get(name) or "")
+    query = f"?{urlencode({name: value}, safe=':/')}" if value else ""
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}{query}"
+
+
+def _settings(url: str, config: Mapping[str, Json]) -> dict[str, Any]:
+    return {**config, **dict(parse_qsl(urlsplit(url).query, keep_blank_values=True))}
 
 
 class ServerClock:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
@@ -62,18 +63,7 @@ class PostgresStore(SqlStore):
 
     @property
     def url(self) -> str:
-        from psycopg import ProgrammingError, conninfo
-
-        try:
-            parameters = conninfo.conninfo_to_dict(self._conninfo)
-        except ProgrammingError as exc:  # it may hold a password: only what is wrong is told
-            raise Invalid([Problem(f"operations in PostgreSQL: {str(exc).strip()}")]) from exc
-        for part, variable in _VARIABLES.items():
-            parameters.setdefault(part, os.environ.get(variable))
-        host, port, name = (parameters.get(part) or "" for part in ("host", "port", "dbname"))
-        if not host and parameters.get("service"):
-            return f"postgres:///{name}?service={parameters['service']}"
-        return f"postgres://{host}{f':{port}' if host and port else ''}/{name}"
+        return database_url(self._conninfo)
 
     def probe(self) -> None:
         """
@@ -211,13 +201,7 @@ class PostgresStore(SqlStore):
 
     @contextmanager
     def _readable_errors(self) -> Iterator[None]:
-        try:
-            import psycopg
-        except ImportError as exc:
-            raise StoreUnavailable(
-                "operations on PostgreSQL need the extra `postgres`",
-                hint="pip install 'orchestrator[postgres]'",
-            ) from exc
+        psycopg = _driver()
         try:
             yield
         except psycopg.errors.InsufficientPrivilege as exc:
@@ -238,6 +222,37 @@ class PostgresStore(SqlStore):
                 f"{self.url}: {_first_line(exc)}",
                 hint="check that the server is up and that PGUSER, PGPASSWORD and PGSSLMODE fit",
             ) from exc
+
+
+def _driver() -> ModuleType:
+    """
+    Return psycopg. Raises StoreUnavailable if it is not installed.
+    """
+    try:
+        import psycopg
+    except ImportError as exc:
+        raise StoreUnavailable(
+            "operations on PostgreSQL need the extra `postgres`",
+            hint="pip install 'orchestrator[postgres]'",
+        ) from exc
+    return psycopg
+
+
+def database_url(conninfo: str) -> str:
+    """
+    Return the URL of a database without credentials. Raises Invalid if ``conninfo`` is none.
+    """
+    psycopg = _driver()
+    try:
+        parameters = psycopg.conninfo.conninfo_to_dict(conninfo)
+    except psycopg.ProgrammingError as exc:  # it may hold a password: only what is wrong is told
+        raise Invalid([Problem(f"operations in PostgreSQL: {str(exc).strip()}")]) from exc
+    for part, variable in _VARIABLES.items():
+        parameters.setdefault(part, os.environ.get(variable))
+    host, port, name = (parameters.get(part) or "" for part in ("host", "port", "dbname"))
+    if not host and parameters.get("service"):
+        return f"postgres:///{name}?service={parameters['service']}"
+    return f"postgres://{host}{f':{port}' if host and port else ''}/{name}"
 
 
 @contextmanager

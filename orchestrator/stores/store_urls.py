@@ -63,14 +63,35 @@ def open_store(
     if scheme in DATABASES:
         from orchestrator.stores.postgres import PostgresStore
 
-        conninfo = (config or {}).get("conn_str") or environ.get("PG_CONN_STR")
-        database = url.partition(":")[2].strip("/")
-        return PostgresStore(url if database else str(conninfo or ""), project=project)
+        return PostgresStore(_conninfo(url, config or {}, environ), project=project)
     from orchestrator.stores.object_clients import open_bucket
     from orchestrator.stores.objects import ObjectsStore
 
     bucket = open_bucket(url, config or {}, environ)
     return ObjectsStore(bucket.client, url=bucket.url, project=project, now=bucket.now)
+
+
+def public_url(environ: Mapping[str, str], location: StoreLocation) -> str:
+    """
+    Return the URL, without credentials, that the shared store at a location has once it is open;
+    no client is made. Raises Invalid if it names none, StoreUnavailable without its extra.
+    """
+    url = location.url or ""
+    if url_scheme(url) in DATABASES:
+        from orchestrator.stores.postgres import database_url
+
+        return database_url(_conninfo(url, location.config, environ))
+    from orchestrator.stores.object_clients import bucket_url
+
+    return bucket_url(url, location.config)
+
+
+def _conninfo(url: str, config: Mapping[str, Json], environ: Mapping[str, str]) -> str:
+    """
+    Return how a database is reached: a URL that names none takes the backend block's.
+    """
+    is_named = url.partition(":")[2].strip("/")
+    return url if is_named else str(config.get("conn_str") or environ.get("PG_CONN_STR") or "")
 
 
 def sqlite_file(url: str | None, project_dir: Path, environ: Mapping[str, str]) -> Path | None:

@@ -4,7 +4,9 @@ Operation state lies beside provider state: where that is, and what is refused e
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from orchestrator.project import project_context
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 from orchestrator.stores.sqlite import SqliteStore
-from orchestrator.stores.store_urls import StorePlacement, sqlite_records
+from orchestrator.stores.store_urls import StorePlacement, public_url, sqlite_records
 from tests.fakes.entries import claim, entry
 from tests.fakes.project import ProjectOnDisk
 
@@ -104,20 +106,42 @@ def test_a_noted_store_gets_the_credentials_of_a_known_one_on_its_server_only(
     assert "secret" not in location.shown
 
 
-def test_a_run_does_not_need_the_store_of_another_environment(project: ProjectOnDisk) -> None:
+@pytest.mark.parametrize(
+    ("operations", "noted"),
+    [
+        (
+            "backend: {type: s3, config: {bucket: b, key: k, profile: none, endpoint: 'http://h'}}",
+            "s3://b/orchestrator?endpoint=http://h",
+        ),
+        ("backend: {type: gcs, config: {bucket: b, credentials: none}}", "gs://b/orchestrator"),
+        (
+            "backend: {type: azurerm, config: {storage_account_name: acme, container_name: c}}",
+            "az://c/orchestrator?account=acme",
+        ),
+        (
+            "backend: {type: pg, config: {conn_str: 'postgres://ada:secret@h/d?sslmode=require'}}",
+            "postgres://h/d",
+        ),
+        ("operations: {url: 's3://b/o?secret_key=secret'}", "s3://b/o"),
+        ("operations: {url: 'az://c/o'}", None),
+        ("operations: {url: 'ops.db'}", None),
+    ],
+)
+def test_a_run_notes_the_store_of_another_environment_without_a_client_for_it(
+    project: ProjectOnDisk, monkeypatch: pytest.MonkeyPatch, operations: str, noted: str | None
+) -> None:
     """
-    Who runs in one environment may have no credentials for the next: its store is not noted.
+    Who runs in one environment may have no credentials for the next, and does not wait for those
+    that a cloud would give. What is noted is the URL that the store has for those who open it.
     """
-    environments = (
-        "environments:\n  dev: {}\n  prod: {backend: {type: s3, config: {bucket: b, key: k}}}"
-    )
-    project.blueprint(f"{environments}\n{STEPS}")
+    project.blueprint(f"environments:\n  dev: {{}}\n  prod: {{{operations}}}\n{STEPS}")
+    for library in ("obstore.store", "botocore.session", "google.auth"):
+        monkeypatch.setitem(sys.modules, library, None)
     context = project_context(project.root)
 
-    def open_store(location: StoreLocation) -> closing[MemoryStore]:
-        raise StoreUnavailable(f"{location.shown}: no credentials")
+    urls = neighbour_urls(context, project.load(environment="dev"), partial(public_url, {}))
 
-    assert neighbour_urls(context, project.load(environment="dev"), open_store) == {}
+    assert urls == ({"prod": noted} if noted else {})
 
 
 @pytest.mark.parametrize(
