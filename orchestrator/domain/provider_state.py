@@ -11,7 +11,7 @@ from decimal import Decimal
 
 from msgspec import Struct
 
-from orchestrator.domain.record.objects import object_name
+from orchestrator.domain.record.objects import ObjectKey, ObjectRef, object_name
 from orchestrator.domain.record.record import EngineRef
 from orchestrator.domain.secrets import NO_SHAPE, secret_leaves, value_at, without_leaves
 from orchestrator.domain.text import Json, ValuePath
@@ -31,6 +31,10 @@ class StateObject(Struct, frozen=True):
     tainted: bool = False
     deposed: str | None = None
     configuration: str = ""
+
+    @property
+    def key(self) -> ObjectKey:
+        return self.address, self.id
 
     @property
     def label(self) -> str:
@@ -136,6 +140,29 @@ class PulledState(Struct, frozen=True):
         if self.raw.strip():
             state_document(self.raw, parse_float=number)
         return not rounded
+
+    @property
+    def inventory(self) -> tuple[ObjectRef, ...]:
+        """
+        The objects as a record holds them, without their attributes.
+        """
+        return tuple(
+            ObjectRef(
+                address=item.address,
+                type=item.type,
+                provider=item.provider,
+                id=item.id,
+                deposed=item.deposed,
+            )
+            for item in self.objects
+        )
+
+    @property
+    def tainted(self) -> tuple[str, ...]:
+        """
+        The addresses of tainted objects, which the next apply replaces.
+        """
+        return tuple(item.address for item in self.objects if item.tainted)
 
     @property
     def ids(self) -> dict[str, str | None]:

@@ -170,7 +170,7 @@ def isolated_state(
     names: dict[str, StateObject] = {}
     resources = []
     for resource, instance, item in _instances(data.get("resources") or ()):
-        if (item.address, item.id) not in wanted:
+        if item.key not in wanted:
             continue
         name = f"orchestrator_absence_{len(names)}"
         names[f"{item.type}.{name}"] = item

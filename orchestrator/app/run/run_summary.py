@@ -259,12 +259,11 @@ def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple
     live = []
     for record in records:
         doubts = record.resources.in_doubt
-        uncertain = {doubt.address for doubt in doubts} | {(d.address, d.id) for d in doubts}
+        uncertain = {doubt.address for doubt in doubts} | {d.key for d in doubts}
         certain = tuple(
             ref.name
             for ref in record.live_objects
-            if (ref.address, ref.id) not in uncertain
-            and (ref.deposed or ref.address not in uncertain)
+            if ref.key not in uncertain and (ref.deposed or ref.address not in uncertain)
         )
         is_vanished = record.target.step in vanished
         if certain or doubts:

@@ -23,7 +23,6 @@ from orchestrator.app.steps.recording import (
 )
 from orchestrator.domain.provider_query.query import (
     Answer,
-    ObjectKey,
     ProviderQuery,
     QueryResult,
     RefreshResult,
@@ -32,7 +31,7 @@ from orchestrator.domain.provider_query.query import (
 from orchestrator.domain.provider_query.scope import differing
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_changes import EntryChanges
-from orchestrator.domain.record.objects import CheckedState, Doubt, SavedState
+from orchestrator.domain.record.objects import CheckedState, Doubt, ObjectKey, SavedState
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.transitions.absence import (
     ABSENCE_TIMEOUT,
@@ -44,7 +43,6 @@ from orchestrator.domain.transitions.absence import (
     has_remote_side,
     with_explanation,
 )
-from orchestrator.domain.transitions.assessment import inventory
 from orchestrator.domain.transitions.conclusion import is_parent_destroy
 from orchestrator.domain.values import replace
 from orchestrator.errors import OrchestratorError
@@ -63,12 +61,12 @@ def check_objects_visible(
     a destroy that needs the provider's confirmation will not get it.
     """
     step, record, before = context.prepared.step, context.prepared.record, proposal.before
-    refs = inventory(before)
+    refs = before.inventory
     here = SavedState(run_id="", host="", scope=context.scope(refs))
     findings = confirm_absence(context, [SavedObjects(here, before.raw, refs)], wait=0.0)
     state_of = {finding.key: finding for finding in findings}
     remote = [item for item in before.objects if has_remote_side(item.provider)]
-    states = {item: state_of[item.address, item.id] for item in remote}
+    states = {item: state_of[item.key] for item in remote}
     gone = tuple(item for item in remote if states[item].state == "gone")
     visible = [item for item in remote if states[item].state == "remaining"]
     target = f"{record.target.target}" if record else step.name
@@ -112,7 +110,7 @@ def _save_state(
         run_id=run_id,
         attempt=attempt,
         host=context.services.actor.host,
-        scope=context.scope(inventory(before)),
+        scope=context.scope(before.inventory),
     )
 
 

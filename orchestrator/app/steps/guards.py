@@ -253,13 +253,11 @@ def check_missing_objects(
     if record is None:
         return
     doubted = {
-        (d.address, d.id)
+        d.key
         for d in record.resources.in_doubt
         if d.action not in ("update", "delete")  # these a refresh of what the state holds answers
     }
-    missing = [
-        ref for ref in missing_from_state(record, state) if (ref.address, ref.id) not in doubted
-    ]
+    missing = [ref for ref in missing_from_state(record, state) if ref.key not in doubted]
     if destroying:
         missing = [ref for ref in missing if ref.address in state.addresses and not ref.deposed]
     if not missing:
@@ -292,11 +290,11 @@ def check_adopted(
     (law: not ours until proven), unless a reason accepts it.
     """
     removed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
-    present = {(item.address, item.id) for item in state.objects}
+    present = {item.key for item in state.objects}
     adopted = [
         item
         for item in (record.adopted if record else ())
-        if item.address in removed and (item.address, item.id) in present
+        if item.address in removed and item.key in present
     ]
     if adopted and accepted is None:
         raise adopted_refusal(target, adopted)
@@ -335,8 +333,8 @@ def check_adopted_records(
         record = records.get(step)
         if record is None or accepted is not None:
             continue
-        present = {(ref.address, ref.id) for ref in record.resources.inventory}
-        adopted = [item for item in record.adopted if (item.address, item.id) in present]
+        present = {ref.key for ref in record.resources.inventory}
+        adopted = [item for item in record.adopted if item.key in present]
         if adopted:
             raise adopted_refusal(str(record.target.target), adopted)
 

@@ -30,10 +30,16 @@ from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.events.journal import Journal, adds_up
 from orchestrator.domain.plan.approval import Approval
 from orchestrator.domain.plan.changes import PlanContent
-from orchestrator.domain.provider_query.query import ObjectKey, RefreshResult, refresh_result
+from orchestrator.domain.provider_query.query import RefreshResult, refresh_result
 from orchestrator.domain.provider_query.scope import differing, fingerprint, scope
 from orchestrator.domain.provider_state import PulledState, StateObject
-from orchestrator.domain.record.objects import AbsenceMethod, Doubt, PlannedAction, SettledDoubt
+from orchestrator.domain.record.objects import (
+    AbsenceMethod,
+    Doubt,
+    ObjectKey,
+    PlannedAction,
+    SettledDoubt,
+)
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.text import Json, did_you_mean
@@ -353,7 +359,7 @@ def check_plan(
         refreshed=options.refreshes_all,
         accepted=accepted is not None,
         reason=accepted,
-        deleted=tuple((item.address, item.id) for item in deleted),
+        deleted=tuple(item.key for item in deleted),
     )
     doubts = open_doubts(record, observation)
     if destroying:
@@ -468,7 +474,7 @@ def _deleted_earlier(
     """
     record = prepared.record
     unanswered = unanswered_deletes(record, refusal_rules(prepared.step))
-    deleted = tuple(item for item in refresh.missing if (item.address, item.id) in unanswered)
+    deleted = tuple(item for item in refresh.missing if item.key in unanswered)
     if not deleted or record is None or record.scope is None:
         return ()
     providers = {item.provider for item in deleted}

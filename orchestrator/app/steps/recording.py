@@ -18,15 +18,14 @@ from msgspec import Struct
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.events.events import DiagnosticMessage, Message
-from orchestrator.domain.provider_query.query import ObjectKey
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.objects import Doubt, ObjectRef, SavedState
+from orchestrator.domain.record.objects import Doubt, ObjectKey, ObjectRef, SavedState
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.text import Json
 from orchestrator.domain.transitions.absence import MutationEvidence
-from orchestrator.domain.transitions.assessment import inventory, not_deleted
+from orchestrator.domain.transitions.assessment import not_deleted
 from orchestrator.domain.transitions.ownership import forgotten_refs
 from orchestrator.errors import Fenced, OrchestratorError, Spooled, StoreUnavailable
 
@@ -71,12 +70,12 @@ def saved_objects(
     by_state: dict[SavedState, set[ObjectKey]] = {}
     for doubt in awaiting_confirmation(record, forgotten=forgotten):
         if doubt.saved is not None:
-            by_state.setdefault(doubt.saved, set()).add((doubt.address, doubt.id))
+            by_state.setdefault(doubt.saved, set()).add(doubt.key)
     return [
         SavedObjects(
             saved,
             _read(services, record.target.step, saved),
-            tuple(ref for ref in record.resources.inventory if (ref.address, ref.id) in keys),
+            tuple(ref for ref in record.resources.inventory if ref.key in keys),
         )
         for saved, keys in by_state.items()
     ]
@@ -91,14 +90,14 @@ def removed_objects(
     """
     inventory = marker.resources.inventory
     if evidence.state is not None:
-        remaining = {(item.address, item.id) for item in evidence.state.objects}
+        remaining = {item.key for item in evidence.state.objects}
     else:
         ended_well = evidence.exit_code == 0
         refs = not_deleted(inventory, evidence.journal, ended_well=ended_well)
-        remaining = {(ref.address, ref.id) for ref in refs}
-    remaining |= {(d.address, d.id) for d in marker.resources.in_doubt if d.action == "forget"}
-    remaining |= {(ref.address, ref.id) for ref in forgotten_refs(marker)}  # they live on
-    removed = tuple(ref for ref in inventory if (ref.address, ref.id) not in remaining)
+        remaining = {ref.key for ref in refs}
+    remaining |= {d.key for d in marker.resources.in_doubt if d.action == "forget"}
+    remaining |= {ref.key for ref in forgotten_refs(marker)}  # they live on
+    removed = tuple(ref for ref in inventory if ref.key not in remaining)
     return SavedObjects(saved, _read(services, marker.target.step, saved), removed)
 
 
@@ -228,7 +227,7 @@ def keep_inventory(services: Services, attempt: Path, state: PulledState) -> Non
     """
     Write the objects of a provider state, without attributes, as ``inventory.json`` of an attempt.
     """
-    rows = [ref.model_dump(exclude_none=True) for ref in inventory(state)]
+    rows = [ref.model_dump(exclude_none=True) for ref in state.inventory]
     with suppress(StoreUnavailable):
         services.files.write(attempt / "inventory.json", json.dumps(rows, indent=2) + "\n")
 

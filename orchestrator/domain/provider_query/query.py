@@ -25,13 +25,11 @@ from orchestrator.domain.events.events import (
 )
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState, StateObject
+from orchestrator.domain.record.objects import ObjectKey
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import Json
 
 Verdict = Literal["exists", "absent", "unknown"]
-
-#: An object: its address and its id. A deposed one and its successor share the address.
-ObjectKey = tuple[str, str | None]
 
 #: The engine's own words, on which alone a missing object is told from one that cannot be read.
 _MISSING = "Cannot import non-existent remote object"
@@ -146,7 +144,7 @@ def unanswered(query: ProviderQuery, why: str) -> QueryResult:
     return QueryResult(
         dict.fromkeys(query.imports, unknown),
         dict.fromkeys(range(len(query.searches)), unknown),
-        {(item.address, item.id): unknown for item in query.saved.values()},
+        {item.key: unknown for item in query.saved.values()},
     )
 
 
@@ -162,7 +160,7 @@ def read_result(
         {address: _import_answer(read, address, id_) for address, id_ in query.imports.items()},
         {number: _search_answer(read, number, s) for number, s in enumerate(query.searches)},
         {
-            (item.address, item.id): _saved_answer(query, read, address, item, succeeded=succeeded)
+            item.key: _saved_answer(query, read, address, item, succeeded=succeeded)
             for address, item in query.saved.items()
         },
     )

@@ -285,7 +285,7 @@ def _adoptions(record: OperationRecord) -> Iterable[tuple[str, str]]:
     Yield resources and the methods by which an object of them was found and then adopted: as proven
     ours, or because a person said that it is the one in doubt.
     """
-    adopted = {(item.address, item.id) for item in record.adopted}
+    adopted = {item.key for item in record.adopted}
     for item in record.settled:
         doubt, readback = item.doubt, item.doubt.readback
         if readback is None or not readback.ids:

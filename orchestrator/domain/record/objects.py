@@ -41,6 +41,10 @@ Action = Literal[
 ]
 
 
+#: An object: its address and its id. A deposed one and its successor share the address.
+ObjectKey = tuple[str, str | None]
+
+
 def object_name(address: str, deposed: str | None) -> str:
     """
     Return the name of an object: its address, and the deposed key if it has one.
@@ -95,6 +99,10 @@ class ObjectRef(RecordPart):
     deposed: Word | None = None
 
     @property
+    def key(self) -> ObjectKey:
+        return self.address, self.id
+
+    @property
     def name(self) -> str:
         """
         The address, with the deposed key if there is one.
@@ -130,6 +138,10 @@ class AdoptedObject(RecordModel):
     why: str
     run_id: str
     at: datetime
+
+    @property
+    def key(self) -> ObjectKey:
+        return self.address, self.id
 
 
 ReadbackMethod = Literal["identity", "id", "search", "none"]
@@ -204,6 +216,17 @@ class Doubt(RecordPart):
     readback: Readback | None = None
     saved: SavedState | None = None
     absent_before: tuple[Word, ...] = ()
+
+    @property
+    def key(self) -> ObjectKey:
+        return self.address, self.id
+
+    @property
+    def has_left_state(self) -> bool:
+        """
+        Whether the object left the provider state, and not by a delete of this tool.
+        """
+        return self.action == "forget" and self.saved is None
 
     @property
     def of_a_delete(self) -> bool:
@@ -305,6 +328,10 @@ class CheckedObject(RecordPart):
     state: CheckedState
     why: str | None = None
     run_id: Word | None = None
+
+    @property
+    def key(self) -> ObjectKey:
+        return self.address, self.id
 
 
 class Absence(RecordPart):

@@ -313,14 +313,12 @@ class OperationRecord(RecordModel):
         reported = self.resources.deleted if by_destroy else ()
         since = self.started_at
         gone = {
-            (item.doubt.address, item.doubt.id)
+            item.doubt.key
             for item in self.settled
             if item.how == "gone" and since is not None and item.at >= since
         }
         return tuple(
-            ref
-            for ref in self.resources.inventory
-            if ref.name in reported or (ref.address, ref.id) in gone
+            ref for ref in self.resources.inventory if ref.name in reported or ref.key in gone
         )
 
     @property

@@ -200,11 +200,9 @@ class RecoveryContext(Struct, frozen=True):
         The addresses of adopted objects that are not proven ours.
         """
         record = self.record
-        present = {(r.address, r.id) for r in record.resources.inventory} if record else set()
+        present = {r.key for r in record.resources.inventory} if record else set()
         return tuple(
-            item.address
-            for item in (record.adopted if record else ())
-            if (item.address, item.id) in present
+            item.address for item in (record.adopted if record else ()) if item.key in present
         )
 
     @property
@@ -213,13 +211,13 @@ class RecoveryContext(Struct, frozen=True):
         The objects that hold the address of another one in doubt, by address. They must be removed
         from provider state before that can be imported.
         """
-        doubted = {(doubt.address, doubt.id) for doubt in self.doubts}
+        doubted = {doubt.key for doubt in self.doubts}
         addresses = {doubt.address for doubt in self.doubts if doubt.action in ("create", "forget")}
         objects = self.record.resources.inventory if self.record else ()
         return {
             ref.address: ref.id or "another object"
             for ref in objects
-            if ref.address in addresses and not ref.deposed and (ref.address, ref.id) not in doubted
+            if ref.address in addresses and not ref.deposed and ref.key not in doubted
         }
 
     @property
@@ -258,10 +256,7 @@ class RecoveryContext(Struct, frozen=True):
         tried.
         """
         return any(
-            doubt.action == "forget"
-            and doubt.saved is None
-            and doubt.id is not None
-            and doubt.readback is None
+            doubt.has_left_state and doubt.id is not None and doubt.readback is None
             for doubt in self.takeable
         )
 
@@ -272,11 +267,9 @@ class RecoveryContext(Struct, frozen=True):
         """
         if self.record is None or self.facts.condition is not None:
             return True
-        vanished = {
-            (d.address, d.id) for d in self.doubts if d.action == "forget" and d.saved is None
-        }
+        vanished = {doubt.key for doubt in self.doubts if doubt.has_left_state}
         objects = self.record.resources.inventory
-        return not vanished or any((ref.address, ref.id) not in vanished for ref in objects)
+        return not vanished or any(ref.key not in vanished for ref in objects)
 
     @property
     def is_unproven(self) -> bool:

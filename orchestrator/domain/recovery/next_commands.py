@@ -296,7 +296,7 @@ def _answers(item: StepAdvice) -> Iterator[NextCommand]:
             item.context.blueprint, "reconcile", *item.context.step_options, *words
         )
         yield NextCommand(command=command, why=why)
-    released = [d for d in item.context.doubts if d.action == "forget" and d.saved is None]
+    released = [doubt for doubt in item.context.doubts if doubt.has_left_state]
     if any(doubt.address in rivals for doubt in released):
         occupants = ", ".join(f"{id_} at {address}" for address, id_ in rivals.items())
         yield NextCommand(

@@ -14,7 +14,7 @@ from datetime import datetime
 from msgspec import Struct
 
 from orchestrator.domain.events.journal import Journal
-from orchestrator.domain.provider_query.query import Answer, ObjectKey, QueryResult, Verdict
+from orchestrator.domain.provider_query.query import Answer, QueryResult, Verdict
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import (
     PERSON,
@@ -23,6 +23,7 @@ from orchestrator.domain.record.objects import (
     CheckedObject,
     CheckedState,
     Doubt,
+    ObjectKey,
     ObjectRef,
     PlannedAction,
     Readback,
@@ -91,7 +92,7 @@ class AbsenceFinding(Struct, frozen=True):
 
     @property
     def key(self) -> ObjectKey:
-        return self.ref.address, self.ref.id
+        return self.ref.key
 
 
 def absence_findings(
@@ -105,7 +106,7 @@ def absence_findings(
     return tuple(
         AbsenceFinding(ref, _STATES[answer.verdict], answer.why, saved)
         for ref in refs
-        for answer in [result.saved.get((ref.address, ref.id), unanswered)]
+        for answer in [result.saved.get(ref.key, unanswered)]
     )
 
 
@@ -137,8 +138,8 @@ def update_doubts(
     doubts = resources.in_doubt
     keys = {item.key for item in findings}
     leaving = [d for d in doubts if d.action in ("delete", "forget")]
-    by_key = {(d.address, d.id): d for d in leaving}
-    remaining = [d for d in doubts if d not in leaving or (d.address, d.id) not in keys]
+    by_key = {d.key: d for d in leaving}
+    remaining = [d for d in doubts if d not in leaving or d.key not in keys]
     settled = []
     for item in findings:
         earlier = by_key.get(item.key)
@@ -200,7 +201,7 @@ def absence(
     """
     keys = {item.key for item in findings}
     before = earlier.checked if earlier and earlier.method in ("provider", PERSON) else ()
-    checked = [c for c in before if c.state in FINISHED and (c.address, c.id) not in keys]
+    checked = [c for c in before if c.state in FINISHED and c.key not in keys]
     checked += [
         CheckedObject(
             address=item.ref.address, id=item.ref.id, state=item.state, why=item.why or None
@@ -210,7 +211,7 @@ def absence(
     checked += [
         CheckedObject(address=ref.address, id=ref.id, state="remaining")
         for ref in remaining
-        if (ref.address, ref.id) not in keys
+        if ref.key not in keys
     ]
     sure = all(item.state in FINISHED for item in checked)
     return Absence(
@@ -236,7 +237,7 @@ def absence_with_forgotten(
     Return the ``earlier`` absence with the objects that a person has forgotten: they are gone by
     that person's word only.
     """
-    doubts = {(s.doubt.address, s.doubt.id): s for s in settled if s.how == "forgotten"}
+    doubts = {s.doubt.key: s for s in settled if s.how == "forgotten"}
     if not doubts:
         return earlier
     checked = earlier.checked if earlier else ()
@@ -249,7 +250,7 @@ def absence_with_forgotten(
     return Absence(
         verdict="unconfirmed",
         method=PERSON,
-        checked=(*(c for c in checked if (c.address, c.id) not in doubts), *forgotten),
+        checked=(*(c for c in checked if c.key not in doubts), *forgotten),
         at=at,
     )
 
@@ -272,9 +273,9 @@ def unconfirmed_objects(
     Return the objects of a record that left the provider state without being confirmed gone; the
     record keeps them.
     """
-    keys = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "forget"}
+    keys = {doubt.key for doubt in doubts if doubt.action == "forget"}
     inventory = record.resources.inventory if record else ()
-    return tuple(ref for ref in inventory if (ref.address, ref.id) in keys)
+    return tuple(ref for ref in inventory if ref.key in keys)
 
 
 # Why a target is in ``error``: evidence and checks put into a `Fault`.

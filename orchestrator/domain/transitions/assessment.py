@@ -9,34 +9,18 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from orchestrator.domain.events.journal import ENGINE_ACTIONS, Journal, ObjectAction
-from orchestrator.domain.provider_state import PulledState
+from orchestrator.domain.provider_state import PulledState, last_writer
 from orchestrator.domain.record.entry_changes import EntryChanges, EntryStamp
-from orchestrator.domain.record.objects import Action, Doubt, ObjectRef, PlannedAction, Resources
+from orchestrator.domain.record.objects import (
+    Action,
+    Doubt,
+    ObjectKey,
+    ObjectRef,
+    PlannedAction,
+    Resources,
+)
 from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules, is_refusal
 from orchestrator.domain.record.record import OperationRecord, OutputOrigin, ProviderState
-
-
-def inventory(state: PulledState) -> tuple[ObjectRef, ...]:
-    """
-    Return the objects of a provider state, without their attributes.
-    """
-    return tuple(
-        ObjectRef(
-            address=item.address,
-            type=item.type,
-            provider=item.provider,
-            id=item.id,
-            deposed=item.deposed,
-        )
-        for item in state.objects
-    )
-
-
-def tainted(state: PulledState) -> tuple[str, ...]:
-    """
-    Return the addresses of tainted objects, which the next apply replaces.
-    """
-    return tuple(item.address for item in state.objects if item.tainted)
 
 
 def not_deleted(
@@ -109,11 +93,11 @@ class _Assessment:
         self.ended_well = ended_well
         live = state.objects if state is not None else ()
         self.present = {item.address for item in live if item.deposed is None}
-        self.tainted = tainted(state) if state is not None else ()
+        self.tainted = state.tainted if state is not None else ()
         self.ids_before = {item.address: item.id for item in before if item.deposed is None}
         self.ids_after = {item.address: item.id for item in live if item.deposed is None}
-        self.in_state = {(item.address, item.id) for item in live}
-        self.deposed = {(item.address, item.id) for item in live if item.deposed is not None}
+        self.in_state = {item.key for item in live}
+        self.deposed = {item.key for item in live if item.deposed is not None}
         self.doubts: dict[tuple[str, Action], Doubt] = {}
         cut = any(_CANCELED in error.summary for error in journal.errors)
         self.orderly = journal.extent == "complete" and not cut
@@ -146,7 +130,7 @@ class _Assessment:
             imported=tuple(p.address for p in self.planned if p.imports and self._arrived(p)),
             tainted=self.tainted,
             in_doubt=tuple(self.doubts.values()),
-            inventory=inventory(self.state) if self.state is not None else self.before,
+            inventory=self.state.inventory if self.state is not None else self.before,
             **{name: tuple(addresses) for name, addresses in fates.items()},
         )
 
@@ -200,7 +184,7 @@ class _Assessment:
         """
         return any(other.deposed for other in self.changes if other.address == item.address)
 
-    def _deleted_by(self, item: PlannedAction) -> set[tuple[str, str | None]]:
+    def _deleted_by(self, item: PlannedAction) -> set[ObjectKey]:
         """
         Return the objects that a planned delete may refer to. Event streams do not name deposed
         objects: next to another action at its address, a delete refers to those; alone, it may
@@ -215,7 +199,7 @@ class _Assessment:
             at = [ref for ref in at if ref.deposed is not None]
         elif item.action == "replace":
             at = [ref for ref in at if ref.deposed is None]
-        return {(ref.address, ref.id) for ref in at}
+        return {ref.key for ref in at}
 
     def _doubt(self, item: PlannedAction, part: Action) -> None:
         address, key = item.address, (item.address, part)
@@ -301,6 +285,16 @@ def with_serial_of(bound: ProviderState | None, state: PulledState | None) -> Pr
     if bound is None or state is None or not state.lineage:
         return bound
     return bound.model_copy(update={"lineage": state.lineage, "serial": state.serial})
+
+
+def bound_to(record: OperationRecord, state: PulledState | None) -> EntryChanges:
+    """
+    Return the provider state that the record is bound to, and its last writer, as they were read.
+    """
+    return {
+        "provider_state": with_serial_of(record.provider_state, state),
+        "engine": last_writer(state, record.engine),
+    }
 
 
 def outputs_of_state(

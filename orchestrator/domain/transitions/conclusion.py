@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from orchestrator.domain.events.journal import lasting_warnings
-from orchestrator.domain.provider_state import last_writer
 from orchestrator.domain.record.entry_changes import EntryChanges, EntryStamp
 from orchestrator.domain.record.objects import Doubt, PlannedAction, Resources
 from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules
@@ -36,6 +35,7 @@ from orchestrator.domain.transitions.absence import (
 )
 from orchestrator.domain.transitions.assessment import (
     assess,
+    bound_to,
     not_deleted,
     outputs_of_state,
     with_serial_of,
@@ -215,8 +215,7 @@ def conclude(
         "resources": resources,
         # What an apply has replaced is its own now, though a name may be its id as before.
         "adopted": tuple(item for item in adopted if item.address not in created),
-        "provider_state": with_serial_of(marker.provider_state, evidence.state),
-        "engine": last_writer(evidence.state, marker.engine),
+        **bound_to(marker, evidence.state),
         "verification": verification,
         "saved_state": None,
         "warnings": lasting_warnings(marker.warnings, journal.warnings),
@@ -328,18 +327,17 @@ def _end_destroy(
         ended_well = evidence.exit_code == 0
         remaining = not_deleted(remaining, evidence.journal, ended_well=ended_well)
     doubts, settled = update_doubts(resources, findings, run_id=marker.run_id, at=stamp.at)
-    keys = {(ref.address, ref.id) for ref in remaining}
+    keys = {ref.key for ref in remaining}
     unseen = [f.ref for f in findings if f.state != "gone"] + list(
         unconfirmed_objects(marker, doubts)
     )
-    unconfirmed = {key: ref for ref in unseen if (key := (ref.address, ref.id)) not in keys}
+    unconfirmed = {key: ref for ref in unseen if (key := ref.key) not in keys}
     resources = resources.model_copy(
         update={"inventory": (*remaining, *unconfirmed.values()), "in_doubt": doubts}
     )
     changes: EntryChanges = {
         "resources": resources,
-        "provider_state": with_serial_of(marker.provider_state, evidence.state),
-        "engine": last_writer(evidence.state, marker.engine),
+        **bound_to(marker, evidence.state),
         "settled": (*marker.settled, *settled),
         "saved_state": None,
     }

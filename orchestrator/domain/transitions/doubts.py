@@ -11,9 +11,14 @@ from msgspec import Struct, field
 
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.events.journal import ENGINE_ACTIONS
-from orchestrator.domain.provider_query.query import ObjectKey
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.objects import Doubt, ObjectRef, SettledDoubt, Settlement
+from orchestrator.domain.record.objects import (
+    Doubt,
+    ObjectKey,
+    ObjectRef,
+    SettledDoubt,
+    Settlement,
+)
 from orchestrator.domain.record.provider_refusals import RefusalRules, is_refusal
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
@@ -65,7 +70,7 @@ def settle_doubts(
         return ()
     settled = []
     doubts = record.resources.in_doubt
-    keys = {(doubt.address, doubt.id) for doubt in doubts if doubt.action == "delete"}
+    keys = {doubt.key for doubt in doubts if doubt.action == "delete"}
     failed = (
         Doubt(address=address, action="delete", id=id_, why="its delete had ended in an error")
         for address, id_ in observation.deleted
@@ -92,7 +97,7 @@ def _settlement(
     """
     if doubt.address in observation.forgotten:
         return "forgotten"
-    if doubt.action == "delete" and (doubt.address, doubt.id) in observation.deleted:
+    if doubt.action == "delete" and doubt.key in observation.deleted:
         return "gone"
     if doubt.action == "forget" and doubt.saved is not None and observation.accepted:
         return "accepted"
@@ -158,7 +163,7 @@ def settling_seconds_left(
 
 def unanswered_deletes(
     record: OperationRecord | None, refusals: RefusalRules
-) -> frozenset[tuple[str, str | None]]:
+) -> frozenset[ObjectKey]:
     """
     Return the objects (address, id) whose delete was requested by the last mutation and whose
     result provider state does not show: it was interrupted, a destroy reported it but could not
@@ -173,7 +178,7 @@ def unanswered_deletes(
     destroying = record.failed_command == "destroy"
     refreshed = [item.doubt for item in record.settled if item.how in ("refreshed", "gone")]
     doubts = (*resources.in_doubt, *(refreshed if destroying else ()))
-    cut = {(doubt.address, doubt.id) for doubt in doubts if doubt.of_a_delete}
+    cut = {doubt.key for doubt in doubts if doubt.of_a_delete}
     diagnostics = record.error.diagnostics if record.error else ()
     tried = [item for item in resources.planned if item.name in resources.failed]
     deletes = {item.name for item in tried if "delete" in ENGINE_ACTIONS.get(item.action, ())}
@@ -182,14 +187,14 @@ def unanswered_deletes(
     displaced = [ref for ref in resources.inventory if ref.deposed and ref.address in replaced]
     deletes -= {ref.address for ref in displaced}
     failed = {
-        (ref.address, ref.id)
+        ref.key
         for ref in resources.inventory
         if (ref.name in deletes or ref in displaced)
         and not is_refusal(
             [item for item in diagnostics if item.address in (ref.address, None)], refusals
         )
     }
-    reported = {(ref.address, ref.id) for ref in record.deleted_in_state}
+    reported = {ref.key for ref in record.deleted_in_state}
     return frozenset(cut | failed | reported)
 
 
@@ -214,13 +219,13 @@ def with_vanished(doubts: Sequence[Doubt], vanished: Iterable[ObjectRef]) -> tup
     Return the doubts with one for each object that left the provider state. It replaces a doubt
     about an update or delete, which no refresh can answer any more.
     """
-    keys = {(d.address, d.id) for d in doubts if d.action not in ("update", "delete")}
-    fresh = vanished_doubts(ref for ref in vanished if (ref.address, ref.id) not in keys)
-    gone = {(doubt.address, doubt.id) for doubt in fresh}
+    keys = {d.key for d in doubts if d.action not in ("update", "delete")}
+    fresh = vanished_doubts(ref for ref in vanished if ref.key not in keys)
+    gone = {doubt.key for doubt in fresh}
     others = (
         doubt
         for doubt in doubts
-        if doubt.action not in ("update", "delete") or (doubt.address, doubt.id) not in gone
+        if doubt.action not in ("update", "delete") or doubt.key not in gone
     )
     return (*others, *fresh)
 
@@ -283,16 +288,15 @@ def _doubted(record: OperationRecord, state: PulledState) -> list[ObjectRef]:
     Return the objects in doubt whose id is known and not in the inventory: the create returned it,
     or the object was recorded before it left.
     """
-    recorded = {(ref.address, ref.id) for ref in record.resources.inventory}
+    recorded = {ref.key for ref in record.resources.inventory}
     in_state = {(item.type, item.id) for item in state.objects}
     found = []
     for doubt in record.resources.in_doubt:
         kind = parse_address(doubt.address).type
-        is_lost = doubt.action == "forget" and doubt.saved is None
-        if not (doubt.action == "create" or is_lost):
+        if not (doubt.action == "create" or doubt.has_left_state):
             continue
         if doubt.id is None or (kind, doubt.id) in in_state:
             continue
-        if (doubt.address, doubt.id) not in recorded:
+        if doubt.key not in recorded:
             found.append(ObjectRef(address=doubt.address, type=kind, provider="", id=doubt.id))
     return found

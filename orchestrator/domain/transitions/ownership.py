@@ -69,9 +69,9 @@ def in_another_place(
     Return the objects that, in a state that moved without us, have taken the addresses of those in
     ``vanished``: nothing proves that they are ours, unless they are already recorded.
     """
-    recorded = {(ref.address, ref.id) for ref in before.resources.inventory}
+    recorded = {ref.key for ref in before.resources.inventory}
     creates = {doubt.address for doubt in before.resources.in_doubt if doubt.action == "create"}
-    adopted = {(item.address, item.id) for item in before.adopted}
+    adopted = {item.key for item in before.adopted}
     return tuple(
         AdoptedObject(
             address=ref.address,
@@ -156,17 +156,17 @@ def released_objects(
     if state is None:
         return ()
     ids = {(item.type, item.id) for item in state.objects}
-    doubts = {(doubt.address, doubt.id) for doubt in resources.in_doubt}
-    forgotten = {(ref.address, ref.id) for ref in forgotten_refs(marker)}
+    doubts = {doubt.key for doubt in resources.in_doubt}
+    forgotten = {ref.key for ref in forgotten_refs(marker)}
     deleted = {
-        (item.doubt.address, item.doubt.id)
+        item.doubt.key
         for item in marker.settled
         if item.how == "gone" and item.run_id == marker.run_id
     }
     removed = {item.name for item in marker.resources.planned if item.action in _REMOVING}
     released = []
     for ref in marker.resources.inventory:
-        key = (ref.address, ref.id)
+        key = ref.key
         if (ref.type, ref.id) in ids or key in doubts or key in deleted:
             continue
         if ref.id is None and ref.address in state.addresses:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from orchestrator.domain.provider_state import PulledState, last_writer
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.objects import (
     Absence,
@@ -32,10 +32,8 @@ from orchestrator.domain.transitions.absence import (
     weakest_method,
 )
 from orchestrator.domain.transitions.assessment import (
-    inventory,
+    bound_to,
     outputs_of_state,
-    tainted,
-    with_serial_of,
 )
 from orchestrator.domain.transitions.doubts import (
     missing_from_state,
@@ -72,17 +70,15 @@ def reconciled(
         d for d in before.resources.in_doubt if (d.address, d.action) not in settled_keys
     )
     # A refresh answers for what the provider state holds: not for what has left it.
-    closed = {(item.doubt.address, item.doubt.id) for item in settled if item.how != "refreshed"}
-    vanished = [
-        ref for ref in missing_from_state(before, state) if (ref.address, ref.id) not in closed
-    ]
+    closed = {item.doubt.key for item in settled if item.how != "refreshed"}
+    vanished = [ref for ref in missing_from_state(before, state) if ref.key not in closed]
     strangers = in_another_place(before, vanished, state, run_id, stamp.at)
     doubts = with_vanished(unanswered, vanished)
     fresh = any(doubt not in unanswered for doubt in doubts)
     resources = before.resources.model_copy(
         update={
-            "inventory": (*inventory(state), *unconfirmed_objects(before, doubts)),
-            "tainted": tainted(state),
+            "inventory": (*state.inventory, *unconfirmed_objects(before, doubts)),
+            "tainted": state.tainted,
             "in_doubt": doubts,
         }
     )
@@ -91,8 +87,7 @@ def reconciled(
             "resources": resources,
             "settled": (*before.settled, *settled),
             "adopted": (*before.adopted, *strangers),
-            "provider_state": with_serial_of(before.provider_state, state),
-            "engine": last_writer(state, before.engine),
+            **bound_to(before, state),
         }
     )
     empty = not state.objects and not state.outputs
@@ -120,15 +115,15 @@ def not_taken_back(
     Return the entry with the reasons why objects that left the provider state cannot be imported;
     they stay in doubt.
     """
-    doubts = {(doubt.address, doubt.id): doubt for doubt in before.resources.in_doubt}
+    doubts = {doubt.key: doubt for doubt in before.resources.in_doubt}
     old_keys = set(doubts)
     for doubt in vanished_doubts(obstacles):
-        doubts.setdefault((doubt.address, doubt.id), doubt)
+        doubts.setdefault(doubt.key, doubt)
     for ref, why in obstacles.items():
-        doubt = doubts[ref.address, ref.id]
+        doubt = doubts[ref.key]
         if doubt.saved is None:  # else the provider is still asked for it
             answer = Readback(verdict="unknown", method="id", why=why, at=stamp.at)
-            doubts[ref.address, ref.id] = doubt.model_copy(update={"readback": answer})
+            doubts[ref.key] = doubt.model_copy(update={"readback": answer})
     resources = before.resources.model_copy(update={"in_doubt": tuple(doubts.values())})
     base = before.model_copy(update={"resources": resources})
     fresh = doubts.keys() > old_keys
@@ -277,7 +272,7 @@ def _with_findings(
     resources = before.resources
     doubts, settled = update_doubts(resources, findings, run_id=run_id, at=stamp.at)
     gone = {item.key for item in findings if item.state == "gone"}
-    inventory = (ref for ref in resources.inventory if (ref.address, ref.id) not in gone)
+    inventory = (ref for ref in resources.inventory if ref.key not in gone)
     return before.model_copy(
         update={
             "resources": resources.model_copy(
@@ -309,7 +304,7 @@ def unconfirmed_reason(
     if remaining:
         return "remaining", f"the provider still has {remaining}"
     without_us = all(
-        doubt.action == "forget" and doubt.saved is None and doubt.address not in resources.deleted
+        doubt.has_left_state and doubt.address not in resources.deleted
         for doubt in resources.in_doubt
     )
     return "vanished" if without_us else "unconfirmed", unconfirmed_text(resources.in_doubt)
@@ -333,13 +328,11 @@ def confirmed(
     Return the absence of everything in ``record`` and of what was known ``earlier`` to be gone; if
     the record adds nothing, the earlier method stays.
     """
-    by_key = (
-        {(c.address, c.id): c for c in earlier.checked if c.state in FINISHED} if earlier else {}
-    )
+    by_key = {c.key: c for c in earlier.checked if c.state in FINISHED} if earlier else {}
     checked = [
         CheckedObject(address=ref.address, id=ref.id, state="gone")
         for ref in record.resources.inventory
-        if (ref.address, ref.id) not in by_key
+        if ref.key not in by_key
     ]
     if earlier is not None and not checked and any(c.state == "gone" for c in by_key.values()):
         method = earlier.method

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 
-from orchestrator.domain.provider_state import PulledState, last_writer
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_changes import EntryChanges, EntryStamp
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, Resources, SettledDoubt
 from orchestrator.domain.record.record import Attempt, Fault, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.transitions.absence import MutationEvidence, engine_fault, unapplied_fault
-from orchestrator.domain.transitions.assessment import assess, inventory, tainted, with_serial_of
+from orchestrator.domain.transitions.assessment import assess, bound_to
 from orchestrator.domain.transitions.doubts import (
     StateObservation,
     missing_from_state,
@@ -69,14 +69,13 @@ def surgery_ended(
         return restored(marker, before, attempt, stamp)
     else:
         resources = Resources(
-            planned=marker.resources.planned, inventory=inventory(state), tainted=tainted(state)
+            planned=marker.resources.planned, inventory=state.inventory, tainted=state.tainted
         )
         fault = unapplied_fault(resources)
     changes: EntryChanges = {
         "last_attempt": attempt,
         "resources": resources,
-        "provider_state": with_serial_of(marker.provider_state, state),
-        "engine": last_writer(state, marker.engine),
+        **bound_to(marker, state),
     }
     if state is not None:
         changes["adopted"] = unproven_imports(marker, before, state)
@@ -94,17 +93,17 @@ def _provider_state_now(
     imported = imported_addresses(marker)
     settled = _settled_by_surgery(marker, before, state, adopted)
     settled_doubts = [item.doubt for item in settled]  # what a readback says of one has no hash
-    keys = {(doubt.address, doubt.id) for doubt in before.resources.in_doubt}
+    keys = {doubt.key for doubt in before.resources.in_doubt}
     unproven = {(item.type, item.id) for item in before.adopted}
     removed = missing_from_state(before, state)
     missing = [ref for ref in removed if (ref.type, ref.id) not in unproven]
     released = [ref for ref in removed if (ref.type, ref.id) in unproven]
-    vanished = [ref for ref in missing if (ref.address, ref.id) not in keys]
+    vanished = [ref for ref in missing if ref.key not in keys]
     resources = before.resources.model_copy(
         update={
-            "inventory": (*inventory(state), *missing),
+            "inventory": (*state.inventory, *missing),
             "deleted": tuple(n for n in before.resources.deleted if n not in imported),
-            "tainted": tainted(state),
+            "tainted": state.tainted,
             "in_doubt": (
                 *(
                     _beside(d, state, imported)
@@ -122,8 +121,7 @@ def _provider_state_now(
         "resources": resources,
         "settled": (*before.settled, *settled),
         "adopted": (*before.adopted, *adopted),
-        "provider_state": with_serial_of(before.provider_state, state),
-        "engine": last_writer(state, before.engine),
+        **bound_to(before, state),
     }
 
 

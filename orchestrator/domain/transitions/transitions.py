@@ -37,7 +37,7 @@ from orchestrator.domain.transitions.absence import (
     unapplied_fault,
     unconfirmed_objects,
 )
-from orchestrator.domain.transitions.assessment import inventory, outputs_of_state, tainted
+from orchestrator.domain.transitions.assessment import outputs_of_state
 from orchestrator.domain.transitions.ownership import with_released
 
 #: How the absence of what went with its parent is established.
@@ -130,7 +130,7 @@ def mark(
         "started_at": stamp.at,
         "resources": Resources(
             planned=tuple(planned),
-            inventory=(*inventory(state), *unconfirmed_objects(before, doubts)),
+            inventory=(*state.inventory, *unconfirmed_objects(before, doubts)),
             in_doubt=tuple(doubts),
         ),
         "settled": _settled(before, settled),
@@ -270,7 +270,7 @@ def unchanged(
     ``settled`` are the doubts that the plan's refresh answered; there are no others.
     """
     changes: EntryChanges = {
-        "resources": Resources(inventory=inventory(state)),
+        "resources": Resources(inventory=state.inventory),
         "settled": _settled(before, settled),
         "verification": verification,
         "warnings": tuple(warnings),
@@ -301,7 +301,7 @@ def adopted_unapplied(
     Return the first entry of objects that somebody else made and that an apply would change, which
     a person accepts for ``reason``: ``error`` with the code ``unapplied``, until that apply.
     """
-    resources = Resources(inventory=inventory(state), tainted=tainted(state))
+    resources = Resources(inventory=state.inventory, tainted=state.tainted)
     listed = ", ".join(f"{item.action} {item.address}" for item in changes) or "outputs"
     fault = unapplied_fault(resources, f" (would change: {listed}; accepted: {reason})")
     entry: EntryChanges = {
