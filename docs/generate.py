@@ -273,9 +273,8 @@ def recovery_offers() -> str:
     rows = []
     for remedy, sentence in DESCRIPTIONS.items():
         rows.append(f"| `{remedy}` | | {_filled_in(sentence)} |")
-        for (special, situation), other in SITUATION_DESCRIPTIONS.items():
-            if special is remedy:
-                rows.append(f"| `{remedy}` | `{situation}` | {_filled_in(other)} |")
+        for situation, other in SITUATION_DESCRIPTIONS.get(remedy, {}).items():
+            rows.append(f"| `{remedy}` | `{situation}` | {_filled_in(other)} |")
     return "\n".join(["| action | in | says |", "|---|---|---|", *rows]) + "\n"
 
 

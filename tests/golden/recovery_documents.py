@@ -59,7 +59,7 @@ def row(context: RecoveryContext, **evidence: Json) -> RecoveryStep:
         hint=hint_of(fault, context.doubts) if fault else None,
         blocked_by=() if known else tuple(context.neighbours.unready),
         evidence=StepEvidence.model_validate(evidence),
-        actions=offers(context, advice),
+        actions=offers(advice),
         recommended=advice.recommended,
     )
 

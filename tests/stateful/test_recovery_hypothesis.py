@@ -187,7 +187,7 @@ def test_every_sentence_is_whole_and_every_command_survives_a_shell(
     """
     No placeholder is left in a sentence; a command splits into the words that it was made of.
     """
-    for offer in offers(context, advise(context)):
+    for offer in offers(advise(context)):
         assert offer.reason.message
         if offer.command is not None:
             words = shlex.split(offer.command)

@@ -11,11 +11,11 @@ import pytest
 
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, ManualSearch, Readback
 from orchestrator.domain.record.record import Fault, HookResult
-from orchestrator.domain.recovery.advice import advise
+from orchestrator.domain.recovery.advice import Advice, advise
 from orchestrator.domain.recovery.command_line import RecordedBlueprint
 from orchestrator.domain.recovery.commands import command_of
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
-from orchestrator.domain.recovery.next_commands import EndedCommand, StepAdvice, after_run
+from orchestrator.domain.recovery.next_commands import EndedCommand, after_run
 from orchestrator.domain.text import Json
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
@@ -23,12 +23,12 @@ from tests.fakes.journals import refs
 WEB = RecordedBlueprint("web", "prod", called_in="../infra")
 
 
-def failed(facts: StepFacts | None = None, **changes: Json) -> StepAdvice:
+def failed(facts: StepFacts | None = None, **changes: Json) -> Advice:
     fault = Fault(code="engine_failed", phase="apply", summary="capacity")
     fields: dict[str, Json] = {"status": "error", "failed_command": "apply", "error": fault}
     record = entry(**(fields | changes))
     context = RecoveryContext(WEB, "server", record, Neighbours(), facts or StepFacts())
-    return StepAdvice(context, advise(context))
+    return advise(context)
 
 
 def ended(verb: str = "apply", **changes: Json) -> EndedCommand:
@@ -71,7 +71,7 @@ def test_what_exists_can_be_taken_down_although_a_dependent_made_nothing() -> No
     below = RecoveryContext(
         WEB, "network", entry(resources=resources), Neighbours(dependents={"server": "error"})
     )
-    offered = after_run(ended(selection=()), [failed()], alive=[StepAdvice(below, advise(below))])
+    offered = after_run(ended(selection=()), [failed()], alive=[advise(below)])
 
     assert "orchestrator -C ../infra destroy web -e prod --engine tofu" in [
         item.command for item in offered
@@ -261,7 +261,7 @@ def test_what_nobody_can_ask_for_is_offered_with_the_lines_to_add(settling: floa
     ]
     assert "lines like those above" in found[1].why
     assert item.recommended == "manual"
-    command = command_of(item.context, item.advice, Remedy.MANUAL)
+    command = command_of(item, Remedy.MANUAL)
     said = "--adopt s.a=ID" if settling else "--forget s.a"
     assert command == f"{asked} --at {entry().sequence} {said} --reason WHY"
 

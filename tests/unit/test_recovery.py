@@ -642,7 +642,7 @@ def test_every_action_is_listed_with_a_sentence(row: Row) -> None:
     All nine actions are there, each with a reason; a command is there exactly where the action is
     available.
     """
-    found = offers(context(row), advice(row))
+    found = offers(advice(row))
     assert [offer.action for offer in found] == list(Remedy)
     for offer in found:
         assert offer.reason.message and "{" not in offer.reason.message
@@ -656,7 +656,7 @@ def test_every_command_is_about_one_step_on_one_entry(row: Row) -> None:
     A printed command carries the sequence it was offered on; only waiting carries none,
     for what it waits for moves on, and `exec`, which shows what it does and asks.
     """
-    for offer in offers(context(row), advice(row)):
+    for offer in offers(advice(row)):
         if offer.command is None:
             continue
         words = shlex.split(offer.command)
@@ -678,7 +678,7 @@ def offered(remedy: str, record: OperationRecord | None, **facts: Json) -> tuple
     """
     filled: dict[str, Json] = {"failed_run": "R1", "earlier_run": "R0", **facts}
     given = RecoveryContext(WEB, "compute", record, facts=StepFacts(**filled))
-    found = next(item for item in offers(given, advise(given)) if item.action == remedy)
+    found = next(item for item in offers(advise(given)) if item.action == remedy)
     assert found.command is not None
     return found.reason.message, found.command
 
@@ -825,7 +825,7 @@ def test_an_unverified_run_takes_a_reason_to_roll_back_to() -> None:
     """
     facts = StepFacts(earlier_run="R0", blockers={Remedy.ROLLBACK: UNVERIFIED})
     given = RecoveryContext(WEB, "compute", failed(), facts=facts)
-    found = next(item for item in offers(given, advise(given)) if item.action is Remedy.ROLLBACK)
+    found = next(item for item in offers(advise(given)) if item.action is Remedy.ROLLBACK)
     said = found.reason.message
     assert "`orchestrator rollback web -e prod --step compute --to R0 --at 6" in said
     assert "--unverified WHY`" in said
@@ -840,7 +840,8 @@ def test_every_code_has_a_sentence_and_every_sentence_is_used() -> None:
     assert blocks | barred | set(NOT_CALLED_FOR.values()) == set(REFUSALS)
     assert set(DESCRIPTIONS) == set(Remedy)
     possible = {(remedy, case.situation) for case in CASES for remedy in case.allowed}
-    assert set(SITUATION_DESCRIPTIONS) <= possible
+    special = {(remedy, s) for remedy, texts in SITUATION_DESCRIPTIONS.items() for s in texts}
+    assert special <= possible
 
 
 def test_every_phase_has_a_hint_of_its_own() -> None:
@@ -934,7 +935,7 @@ def test_a_doubt_is_ended_by_what_evidence_allows(
     context = RecoveryContext(WEB, "db", record, facts=StepFacts(left_lock=lock))
     advice = advise(context)
     assert advice.recommended is not None
-    command = shlex.split(command_of(context, advice, advice.recommended) or "")
+    command = shlex.split(command_of(advice, advice.recommended) or "")
 
     assert command[command.index("--at") + 2 : -2] == words
 
@@ -951,7 +952,7 @@ def test_what_takes_along_the_dependents_of_an_orphan_selects_orphans() -> None:
         StepFacts(vanished=True, destroying=True),
         is_orphan=True,
     )
-    assert command_of(found, advise(found), Remedy.MANUAL) == (
+    assert command_of(advise(found), Remedy.MANUAL) == (
         "orchestrator destroy web -e prod --orphaned --step compute --step server "
         "--accept-vanished WHY"
     )

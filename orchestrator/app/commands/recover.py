@@ -24,12 +24,11 @@ from orchestrator.domain.record.record import MISPLACED, Fault, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.states import StepStatus, Verdict
 from orchestrator.domain.record.verdicts import verdict_of
-from orchestrator.domain.recovery.advice import advise
+from orchestrator.domain.recovery.advice import Advice, advise
 from orchestrator.domain.recovery.commands import lock_hint, offers, window_of
 from orchestrator.domain.recovery.context import RecoveryContext, Situation
 from orchestrator.domain.recovery.messages import CODE_HINTS, hint_of
 from orchestrator.domain.recovery.next_commands import (
-    StepAdvice,
     about_all,
     about_orphans,
     about_unadopted,
@@ -53,8 +52,7 @@ def recover(
     """
     inspection = Inspection(reader, summary, now=now, settle=settle)
     listed = listed_targets(summary, inspection.records, steps)
-    contexts = [inspection.context(step) for step in listed]
-    advised = [StepAdvice(context, advise(context)) for context in contexts]
+    advised = [advise(inspection.context(step)) for step in listed]
     rows = tuple(_step(inspection, item) for item in advised)
     waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
     verified = _last_verified(inspection.history.runs)
@@ -89,8 +87,8 @@ def _verdict(inspection: Inspection, listed: Sequence[str], orphaned: Collection
     return verdict_of(own or hooks_and_orphans, orphaned, hooks_and_orphans if own else ())
 
 
-def _step(inspection: Inspection, advised: StepAdvice) -> RecoveryStep:
-    context, advice, step = advised.context, advised.advice, advised.step
+def _step(inspection: Inspection, advice: Advice) -> RecoveryStep:
+    context, step = advice.context, advice.step
     record, fault = context.record, inspection.history.fault(step, context.record)
     waits = advice.recommended is None and advice.situation in (
         Situation.UNADOPTED,
@@ -112,7 +110,7 @@ def _step(inspection: Inspection, advised: StepAdvice) -> RecoveryStep:
         hint=_hint(context, fault) if fault else None,
         blocked_by=tuple(context.neighbours.unready) if waits else (),
         evidence=_evidence(inspection, context),
-        actions=offers(context, advice),
+        actions=offers(advice),
         recommended=advice.recommended,
     )
 

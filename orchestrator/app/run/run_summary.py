@@ -21,11 +21,10 @@ from orchestrator.domain.record.record import MISPLACED, Fault, OperationRecord,
 from orchestrator.domain.record.run_record import NextCommand, RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict
 from orchestrator.domain.record.verdicts import is_partly_applied, verdict_of
-from orchestrator.domain.recovery.advice import advise
+from orchestrator.domain.recovery.advice import Advice, advise
 from orchestrator.domain.recovery.command_line import accept_restored_command
 from orchestrator.domain.recovery.next_commands import (
     EndedCommand,
-    StepAdvice,
     after_run,
     look_closer,
 )
@@ -365,10 +364,10 @@ def _inspection(session: Session) -> Inspection:
     )
 
 
-def _advised(session: Session, inspection: Inspection, step: str) -> StepAdvice:
+def _advised(session: Session, inspection: Inspection, step: str) -> Advice:
     orphan = step_of(step) in session.deployment.orphans
     context = replace(inspection.context(step), is_orphan=orphan)
-    return StepAdvice(context, advise(context))
+    return advise(context)
 
 
 def _refused_for_engine(session: Session, outcome: _RecordedOutcome | None) -> set[str]:

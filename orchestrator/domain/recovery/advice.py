@@ -17,11 +17,11 @@ from msgspec import Struct
 from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
 from orchestrator.domain.record.verdicts import is_unmade
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
+from orchestrator.domain.target import hook_kind
 from orchestrator.domain.transitions.hook_results import (
     has_completed_work,
-    is_before_destroy_unknown,
     is_compensated,
-    is_compensation_unknown,
+    is_hook_unknown,
 )
 
 
@@ -59,15 +59,42 @@ class RemedyAdvice(Struct, frozen=True):
     code: str
 
 
+#: Why a remedy of a single step is refused although the command over all its steps is not.
+_OF_NEIGHBOURS = (
+    "upstream",
+    "dependents",
+    "child_left",
+    "nothing_there",
+    "no_record",
+    "none_declared",
+)
+
+
 class Advice(Struct, frozen=True):
     """
-    The situation, every remedy, and the recommended one: None if nothing needs to be done, if a
-    neighbour must be recovered first, or if files must be changed first.
+    A step with its situation, every remedy, and the recommended one: None if nothing needs to be
+    done, if a neighbour must be recovered first, or if files must be changed first.
     """
 
+    context: RecoveryContext
     situation: Situation
     remedies: tuple[RemedyAdvice, ...]
     recommended: Remedy | None
+
+    @property
+    def step(self) -> str:
+        return self.context.step
+
+    @property
+    def is_well(self) -> bool:
+        return self.context.status is Status.OK and self.recommended is None
+
+    def allows(self, remedy: Remedy) -> bool:
+        """
+        Return whether a command over this step and its neighbours may use the remedy.
+        """
+        choice = next(item for item in self.remedies if item.remedy is remedy)
+        return choice.available or choice.code in _OF_NEIGHBOURS
 
 
 def _has_status(status: Status) -> Callable[[RecoveryContext], bool]:
@@ -79,7 +106,7 @@ def _has_condition(condition: Condition) -> Callable[[RecoveryContext], bool]:
 
 
 def _has_failed_command(*commands: str) -> Callable[[RecoveryContext], bool]:
-    return lambda context: bool(context.record and context.record.failed_command in commands)
+    return lambda context: context.failed_command in commands
 
 
 def _has_error_phase(phase: str) -> Callable[[RecoveryContext], bool]:
@@ -93,12 +120,8 @@ def _is_retained(context: RecoveryContext) -> bool:
 
 
 def _is_hook_cut_short(context: RecoveryContext) -> bool:
-    record = context.record
-    if record is None:
-        return False
-    if record.failed_command == "compensate":
-        return is_compensation_unknown(record)
-    return record.failed_command == "before_destroy" and is_before_destroy_unknown(record)
+    kind = hook_kind(context.failed_command)
+    return kind is not None and is_hook_unknown(context.record, kind)
 
 
 def _has_completed_work(context: RecoveryContext) -> bool:
@@ -476,6 +499,7 @@ def advise(context: RecoveryContext) -> Advice:
         choice.remedy for choice in choices if choice.available and choice.remedy not in excluded
     }
     return Advice(
+        context,
         situation=case.situation,
         remedies=choices,
         recommended=next((remedy for remedy in case.prefers if remedy in available), None),

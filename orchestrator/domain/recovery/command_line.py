@@ -41,11 +41,24 @@ def command_line(blueprint: BlueprintAddress, verb: str, *options: str) -> str:
     anywhere in the project, else by path.
     """
     by_name = blueprint.path.startswith("blueprints/")
-    program = ["orchestrator", *(("-C", blueprint.called_in) if blueprint.called_in else ())]
-    words = [*program, verb, blueprint.blueprint if by_name else blueprint.path]
+    words = [*program(blueprint), verb, blueprint.blueprint if by_name else blueprint.path]
     if blueprint.environment != "default":
         words += ["-e", blueprint.environment]
     return shlex.join([*words, *options])
+
+
+def program(blueprint: BlueprintAddress) -> tuple[str, ...]:
+    """
+    Return the program's name and the directory that it is called in.
+    """
+    return ("orchestrator", *(("-C", blueprint.called_in) if blueprint.called_in else ()))
+
+
+def named_steps(steps: Iterable[str]) -> tuple[str, ...]:
+    """
+    Return the options that select these steps.
+    """
+    return tuple(word for step in steps for word in ("--step", step))
 
 
 def accept_restored_command(blueprint: str = "", environment: str = "") -> str:

@@ -13,7 +13,12 @@ from orchestrator.domain.json_model import JsonModel
 from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.recovery.advice import Advice, RemedyAdvice
-from orchestrator.domain.recovery.command_line import adoption_options, command_line
+from orchestrator.domain.recovery.command_line import (
+    adoption_options,
+    command_line,
+    named_steps,
+    program,
+)
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
 from orchestrator.domain.recovery.messages import (
     CODE_HINTS,
@@ -26,8 +31,7 @@ from orchestrator.domain.recovery.messages import (
 from orchestrator.domain.recovery.rerun_rules import failed_run
 from orchestrator.domain.text import Word
 from orchestrator.domain.transitions.hook_results import (
-    is_before_destroy_unknown,
-    is_compensation_unknown,
+    is_hook_unknown,
 )
 
 _LOCK_ID = re.compile(r"\bid ([^\s,]+)")  # as a fault tells of a `StateLock`
@@ -57,10 +61,11 @@ class RemedyDocument(JsonModel):
     command: str | None = None
 
 
-def offers(context: RecoveryContext, advice: Advice) -> tuple[RemedyDocument, ...]:
+def offers(advice: Advice) -> tuple[RemedyDocument, ...]:
     """
     Return every remedy with its reason as a sentence and, if available, its exact command.
     """
+    context = advice.context
     words = _words(context)
     return tuple(
         RemedyDocument(
@@ -69,7 +74,7 @@ def offers(context: RecoveryContext, advice: Advice) -> tuple[RemedyDocument, ..
             reason=RemedyReason(
                 code=choice.code, message=_message(context, choice, advice.situation, words)
             ),
-            command=command_of(context, advice, choice.remedy),
+            command=command_of(advice, choice.remedy),
         )
         for choice in advice.remedies
     )
@@ -79,7 +84,8 @@ def _message(
     context: RecoveryContext, choice: RemedyAdvice, situation: Situation, words: Mapping[str, str]
 ) -> str:
     if choice.available:
-        text = SITUATION_DESCRIPTIONS.get((choice.remedy, situation), DESCRIPTIONS[choice.remedy])
+        of_situation = SITUATION_DESCRIPTIONS.get(choice.remedy, {})
+        text = of_situation.get(situation, DESCRIPTIONS[choice.remedy])
         if choice.remedy is Remedy.RECONCILE and context.facts.moving:
             text = MOVING
         return "; ".join([text.format_map(words), *_notes(context, choice)])
@@ -92,11 +98,11 @@ def _message(
     return text
 
 
-def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str | None:
+def command_of(advice: Advice, remedy: Remedy) -> str | None:
     """
     Return the command of a remedy for the entry that it is offered on, None if it is not available.
     """
-    situation = advice.situation
+    context, situation = advice.context, advice.situation
     if not any(item.remedy is remedy and item.available for item in advice.remedies):
         return None
     at, why = _at(context), ("--reason", "WHY")
@@ -127,10 +133,9 @@ def command_of(context: RecoveryContext, advice: Advice, remedy: Remedy) -> str 
         case Remedy.ROLLBACK:
             return _rollback(context, *accept, *takeover)
         case Remedy.COMPENSATE:
-            again = context.record is not None and is_compensation_unknown(context.record)
-            return _command(
-                context, "compensate", *at, *(("--repeat", "WHY") if again else why), *takeover
-            )
+            if is_hook_unknown(context.record, "compensate"):
+                why = ("--repeat", "WHY")
+            return _command(context, "compensate", *at, *why, *takeover)
         case Remedy.DESTROY:
             return _command(context, "destroy", *at, *destroy_options(context), *takeover)
         case Remedy.MANUAL:
@@ -143,8 +148,8 @@ def destroy_options(context: RecoveryContext) -> tuple[str, ...]:
     """
     accept = ("--accept-vanished", "WHY") if context.facts.vanished else ()
     adopted = ("--accept-adopted", "WHY") if context.adopted else ()
-    cut = context.record is not None and is_before_destroy_unknown(context.record)
-    repeat = ("--repeat-before-destroy", "WHY") if cut else ()
+    cut_short = is_hook_unknown(context.record, "before_destroy")
+    repeat = ("--repeat-before-destroy", "WHY") if cut_short else ()
     return (*accept, *adopted, *repeat)
 
 
@@ -169,7 +174,7 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
         case Situation.OCCUPIED:
             return make_way(context)
         case Situation.CUT_SHORT:
-            if _is_compensating(context):
+            if context.failed_command == "compensate":
                 return _command(context, "compensate", *at, "--repeat", "WHY")
             return _command(context, "destroy", *at, "--repeat-before-destroy", "WHY")
         case _:
@@ -195,10 +200,6 @@ def _by_word(context: RecoveryContext) -> Iterator[str]:
         elif doubt.readback is not None and doubt.readback.unproven is not None:
             adopt = f"{doubt.address}={doubt.readback.unproven}"
             yield from ("--adopt", adopt, "--forget", doubt.address)
-
-
-def _is_compensating(context: RecoveryContext) -> bool:
-    return context.record is not None and context.record.failed_command == "compensate"
 
 
 def _is_destroying(context: RecoveryContext) -> bool:
@@ -343,7 +344,9 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "inputs": (record.resolved_inputs_file if record else None) or "the blueprint",
         "objects": objects,
         "kept": facts.retained_because or "retained",
-        "work": "the compensation" if _is_compensating(context) else "the work before the destroy",
+        "work": "the compensation"
+        if context.failed_command == "compensate"
+        else "the work before the destroy",
         "module": "; ".join(facts.hook_doubts.values()),
         "release": _command(context, "release", "--reason", "WHY"),
         "status": str(context.status or "never applied"),
@@ -352,23 +355,13 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "unready": _listed(position.unready),
         "dependents": _listed(position.dependents),
         "children": ", ".join(position.children),
-        "finish": command_line(
-            context.blueprint,
-            "destroy",
-            *(word for name in position.children for word in ("--step", name)),
-        ),
-        "together": command_line(
-            context.blueprint,
-            "destroy",
-            *_with_dependents(context),
-        ),
+        "finish": command_line(context.blueprint, "destroy", *named_steps(position.children)),
+        "together": command_line(context.blueprint, "destroy", *_with_dependents(context)),
     }
 
 
-def _with_dependents(context: RecoveryContext) -> Iterator[str]:
-    yield from context.step_options
-    for name in context.neighbours.dependents:
-        yield from ("--step", name)
+def _with_dependents(context: RecoveryContext) -> tuple[str, ...]:
+    return (*context.step_options, *named_steps(context.neighbours.dependents))
 
 
 def _state(record: OperationRecord | None) -> str:
@@ -420,9 +413,8 @@ def move_state(context: RecoveryContext, *options: str) -> str:
 
 def _target_command(context: RecoveryContext, verb: str, *words: str) -> str:
     place = context.blueprint
-    program = ["orchestrator", *(("-C", place.called_in) if place.called_in else ())]
     target = f"{place.blueprint}/{place.environment}/{context.step}"
-    return shlex.join([*program, *verb.split(), target, *words])
+    return shlex.join([*program(place), *verb.split(), target, *words])
 
 
 def _window(record: OperationRecord) -> str:

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from orchestrator.domain.addresses import without_keys
 from orchestrator.domain.record.objects import Doubt
-from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.record import Command, OperationRecord
 from orchestrator.domain.record.states import Condition, Status
 from orchestrator.domain.recovery.command_line import BlueprintAddress, adoption_options
 from orchestrator.domain.recovery.rerun_rules import Blocker
@@ -177,6 +177,10 @@ class RecoveryContext(Struct, frozen=True):
     @property
     def status(self) -> Status | None:
         return self.record.status if self.record else None
+
+    @property
+    def failed_command(self) -> Command | None:
+        return self.record.failed_command if self.record else None
 
     @property
     def doubts(self) -> tuple[Doubt, ...]:

@@ -42,125 +42,98 @@ DESCRIPTIONS: Mapping[Remedy, str] = {
 }
 #: What is done after a move of the provider state that was cut short.
 MOVING = "settles run {run}, which moved the provider state, and goes on with the move"
-SITUATION_DESCRIPTIONS: Mapping[tuple[Remedy, Situation], str] = {
-    (Remedy.RECONCILE, Situation.SILENT): "takes the step over and settles it from what is left, "
-    "once you know that {unproven} is dead",
-    (Remedy.RECONCILE, Situation.INTERRUPTED): "settles run {run} from what it left: answer, "
-    "journal, provider state; only the record changes",
-    (
-        Remedy.RECONCILE,
-        Situation.SPOOLED,
-    ): "records the outcome that waits on disk, and looks again",
-    (
-        Remedy.RECONCILE,
-        Situation.LOCKED,
-    ): "releases the state lock that a dead run left{adopts}, and settles the step",
-    **{
-        (Remedy.RECONCILE, situation): "imports what left the provider state back into it, each by "
-        "its recorded id; it shows the plan of that first"
-        for situation in (Situation.STATE_EMPTIED, Situation.LOST)
+SITUATION_DESCRIPTIONS: Mapping[Remedy, Mapping[Situation, str]] = {
+    Remedy.RECONCILE: {
+        Situation.SILENT: "takes the step over and settles it from what is left, once you know "
+        "that {unproven} is dead",
+        Situation.INTERRUPTED: "settles run {run} from what it left: answer, journal, provider "
+        "state; only the record changes",
+        Situation.SPOOLED: "records the outcome that waits on disk, and looks again",
+        Situation.LOCKED: "releases the state lock that a dead run left{adopts}, and settles the "
+        "step",
+        **dict.fromkeys(
+            (Situation.STATE_EMPTIED, Situation.LOST),
+            "imports what left the provider state back into it, each by its recorded id; it shows "
+            "the plan of that first",
+        ),
+        Situation.SEALED: "decrypts the unsaved state with the key of the step, pushes it to the "
+        "backend if lineage and serial fit, and looks again",
+        Situation.UNSAVED: "pushes the unsaved state to the backend, if lineage and serial fit, "
+        "and looks again",
+        Situation.FOUND: "adopts what the provider has of {doubts}, and looks again",
+        Situation.DISPLACED: "once you have deleted {displaced} by hand, for another object has "
+        "its address: queries the provider again, which ends the doubt",
+        Situation.IN_DOUBT: "checks provider state, a plan and the provider for {doubts}; only "
+        "the record changes",
+        Situation.LEFT: "looks again: {doubts} may be back in the provider state; only the record "
+        "changes",
+        **dict.fromkeys(
+            (Situation.UNPROVEN, Situation.FOREIGN),
+            "queries the provider once more; only the record changes",
+        ),
+        Situation.UNANSWERABLE: "checks once more for {doubts}; only the record changes",
+        Situation.OCCUPIED: "looks again, and leaves what has lost its address in doubt; only the "
+        "record changes",
+        Situation.STATE_BACK: "records what the older provider state still holds; what it lacks "
+        "becomes a doubt. If a newer one can be had ({state}), restore that instead",
     },
-    (Remedy.REDEPLOY, Situation.SURGERY): "applies what the step still misses; it shows that first",
-    (
-        Remedy.MANUAL,
-        Situation.VANISHED,
-    ): "look {where}: were region, account and credentials right? "
-    "If not, set them right and run the same command again. If so, and the objects are gone, the "
-    "command {goes_on} all the same",
-    (
-        Remedy.RECONCILE,
-        Situation.SEALED,
-    ): "decrypts the unsaved state with the key of the step, pushes it to the backend if lineage "
-    "and serial fit, and looks again",
-    (
-        Remedy.RECONCILE,
-        Situation.UNSAVED,
-    ): "pushes the unsaved state to the backend, if lineage and serial fit, and looks again",
-    (
-        Remedy.RECONCILE,
-        Situation.FOUND,
-    ): "adopts what the provider has of {doubts}, and looks again",
-    (
-        Remedy.RECONCILE,
-        Situation.DISPLACED,
-    ): "once you have deleted {displaced} by hand, for another "
-    "object has its address: queries the provider again, which ends the doubt",
-    (
-        Remedy.RECONCILE,
-        Situation.IN_DOUBT,
-    ): "checks provider state, a plan and the provider for {doubts}; only the record changes",
-    (Remedy.RECONCILE, Situation.LEFT): "looks again: {doubts} may be back in the provider state; "
-    "only the record changes",
-    **{
-        (Remedy.RECONCILE, situation): "queries the provider once more; only the record changes"
-        for situation in (Situation.UNPROVEN, Situation.FOREIGN)
+    Remedy.VERIFY: {
+        Situation.CHECKS: "runs the checks again; everything was applied",
     },
-    (
-        Remedy.RECONCILE,
-        Situation.UNANSWERABLE,
-    ): "checks once more for {doubts}; only the record changes",
-    (Remedy.VERIFY, Situation.CHECKS): "runs the checks again; everything was applied",
-    **{
-        (Remedy.REDEPLOY, situation): "applies it; where its provider state holds objects already, "
-        "that is refused and they are adopted instead"
-        for situation in (Situation.NEVER, Situation.UNRECORDED)
+    Remedy.REDEPLOY: {
+        Situation.SURGERY: "applies what the step still misses; it shows that first",
+        **dict.fromkeys(
+            (Situation.NEVER, Situation.UNRECORDED),
+            "applies it; where its provider state holds objects already, that is refused and they "
+            "are adopted instead",
+        ),
+        Situation.GONE: "applies it again",
+        Situation.DESTROYING: "applies it again instead of destroying the rest",
+        Situation.TARGETED: "applies all of it, and not only {targets}",
     },
-    (Remedy.REDEPLOY, Situation.GONE): "applies it again",
-    (Remedy.REDEPLOY, Situation.DESTROYING): "applies it again instead of destroying the rest",
-    (Remedy.REDEPLOY, Situation.TARGETED): "applies all of it, and not only {targets}",
-    (Remedy.DESTROY, Situation.INTERRUPTED): "settles run {run}, then destroys what exists; it "
-    "ends `error`, not `destroyed`, while anything stays in doubt",
-    **{
-        (Remedy.DESTROY, situation): "continues with what is left: {objects}; it ends `error`, not "
-        "`destroyed`, while {doubts} stays in doubt"
-        for situation in _DOUBTFUL
+    Remedy.DESTROY: {
+        Situation.INTERRUPTED: "settles run {run}, then destroys what exists; it ends `error`, "
+        "not `destroyed`, while anything stays in doubt",
+        **dict.fromkeys(
+            _DOUBTFUL,
+            "continues with what is left: {objects}; it ends `error`, not `destroyed`, while "
+            "{doubts} stays in doubt",
+        ),
+        Situation.DISPLACED: "also destroys what has the address of {displaced}, which can be "
+        "adopted then; it ends `error`, not `destroyed`",
+        Situation.DESTROYING: "continues with what is left: {objects}",
     },
-    (Remedy.DESTROY, Situation.DISPLACED): "also destroys what has the address of {displaced}, "
-    "which can be adopted then; it ends `error`, not `destroyed`",
-    (Remedy.DESTROY, Situation.DESTROYING): "continues with what is left: {objects}",
-    (
-        Remedy.MANUAL,
-        Situation.SILENT,
-    ): "it cannot be told from here whether {unproven} is alive: look "
-    "on that machine for it and for its engine",
-    (
-        Remedy.MANUAL,
-        Situation.STATE_REPLACED,
-    ): "restore the provider state that was applied ({state}). "
-    "Only if that is lost: set the current one aside, then the command imports every "
-    "recorded object into a new one",
-    (Remedy.RECONCILE, Situation.OCCUPIED): "looks again, and leaves what has lost its address in "
-    "doubt; only the record changes",
-    (Remedy.MANUAL, Situation.OCCUPIED): "look what the provider state holds at {occupied}: "
-    "another object than the recorded one. The command removes it from the state (and deletes "
-    "nothing); then `{rebuild}` imports the recorded one",
-    (Remedy.RECONCILE, Situation.STATE_BACK): "records what the older provider state still holds; "
-    "what it lacks becomes a doubt. If a newer one can be had ({state}), restore that instead",
-    (Remedy.MANUAL, Situation.UNPROVEN): "the provider has {unproven_ids}, and nothing proves that "
-    "this step made it: look at it. If it is this step's, the command adopts it by your word; "
-    "if it is not, `--forget` alone ends the doubt",
-    (Remedy.MANUAL, Situation.FOREIGN): "the provider has {foreign_ids}, and that is not this "
-    "step's: choose another name for {doubts}. The command ends the doubt",
-    (Remedy.MANUAL, Situation.FOUND): "where what was found is not of this step, or what was not "
-    "found does not matter: the command forgets {doubts}",
-    (Remedy.MANUAL, Situation.DISPLACED): "where it does not matter that {displaced} is there: the "
-    "command ends the doubt by your word",
-    **{
-        (Remedy.MANUAL, situation): "{doubts} left the provider state, and not by a delete of this "
-        "tool: look {where} whether it exists. If it does, import it: `{take_back}`; the "
-        "command forgets it"
-        for situation in (Situation.LOST, Situation.LEFT)
+    Remedy.MANUAL: {
+        Situation.VANISHED: "look {where}: were region, account and credentials right? If not, "
+        "set them right and run the same command again. If so, and the objects are gone, the "
+        "command {goes_on} all the same",
+        Situation.SILENT: "it cannot be told from here whether {unproven} is alive: look on that "
+        "machine for it and for its engine",
+        Situation.STATE_REPLACED: "restore the provider state that was applied ({state}). Only if "
+        "that is lost: set the current one aside, then the command imports every recorded object "
+        "into a new one",
+        Situation.OCCUPIED: "look what the provider state holds at {occupied}: another object "
+        "than the recorded one. The command removes it from the state (and deletes nothing); then "
+        "`{rebuild}` imports the recorded one",
+        Situation.UNPROVEN: "the provider has {unproven_ids}, and nothing proves that this step "
+        "made it: look at it. If it is this step's, the command adopts it by your word; if it is "
+        "not, `--forget` alone ends the doubt",
+        Situation.FOREIGN: "the provider has {foreign_ids}, and that is not this step's: choose "
+        "another name for {doubts}. The command ends the doubt",
+        Situation.FOUND: "where what was found is not of this step, or what was not found does "
+        "not matter: the command forgets {doubts}",
+        Situation.DISPLACED: "where it does not matter that {displaced} is there: the command "
+        "ends the doubt by your word",
+        **dict.fromkeys(
+            (Situation.LOST, Situation.LEFT),
+            "{doubts} left the provider state, and not by a delete of this tool: look {where} "
+            "whether it exists. If it does, import it: `{take_back}`; the command forgets it",
+        ),
+        Situation.CUT_SHORT: "no evidence tells what {work} did in run {run} before it was "
+        "interrupted: look at what it changes. The command runs it again",
+        Situation.UNSAVED: "compare the unsaved state with the provider state; the command sets "
+        "it aside where the state is sound without it",
     },
-    (
-        Remedy.MANUAL,
-        Situation.CUT_SHORT,
-    ): "no evidence tells what {work} did in run {run} before it "
-    "was interrupted: look at what it changes. The command runs it again",
-    (
-        Remedy.MANUAL,
-        Situation.UNSAVED,
-    ): "compare the unsaved state with the provider state; the command "
-    "sets it aside where the state is sound without it",
 }
 
 #: Why a remedy cannot be taken, by the code of the reason.

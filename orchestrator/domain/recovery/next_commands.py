@@ -17,9 +17,9 @@ from orchestrator.domain.record.record import OperationRecord, Retention, parent
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.advice import Advice
-from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
+from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line, named_steps
 from orchestrator.domain.recovery.commands import command_of, destroy_options, make_way, move_state
-from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
+from orchestrator.domain.recovery.context import Remedy, Situation
 from orchestrator.domain.recovery.rerun_rules import APPLYING
 from orchestrator.domain.target import step_of
 
@@ -33,15 +33,6 @@ _REMEDY_OF: Mapping[str, Remedy] = {
     "compensate": Remedy.COMPENSATE,
     "destroy": Remedy.DESTROY,
 }
-#: Why a remedy of a single step is refused although the command over all its steps is not.
-_OF_NEIGHBOURS = (
-    "upstream",
-    "dependents",
-    "child_left",
-    "nothing_there",
-    "no_record",
-    "none_declared",
-)
 #: What a command over several steps is for, by the remedy that is recommended for each of them.
 _PURPOSES: Mapping[Remedy, str] = {
     Remedy.RECONCILE: "settle what is uncertain; an apply is refused until then",
@@ -50,37 +41,6 @@ _PURPOSES: Mapping[Remedy, str] = {
     Remedy.REDEPLOY: "apply what is still missing; it shows that first",
     Remedy.DESTROY: "continue the destroy",
 }
-
-
-class StepAdvice(Struct, frozen=True):
-    """
-    A step with its advice.
-    """
-
-    context: RecoveryContext
-    advice: Advice
-
-    @property
-    def step(self) -> str:
-        return self.context.step
-
-    @property
-    def recommended(self) -> Remedy | None:
-        return self.advice.recommended
-
-    @property
-    def is_well(self) -> bool:
-        """
-        Whether nothing needs to be done.
-        """
-        return self.context.status is Status.OK and self.recommended is None
-
-    def allows(self, remedy: Remedy) -> bool:
-        """
-        Return whether a command over this step and its neighbours may use the remedy.
-        """
-        choice = next(item for item in self.advice.remedies if item.remedy is remedy)
-        return choice.available or choice.code in _OF_NEIGHBOURS
 
 
 class EndedCommand(Struct, frozen=True):
@@ -135,7 +95,7 @@ class EndedCommand(Struct, frozen=True):
         words = self.selection
         if steps is not None:
             orphaned = ("--orphaned",) if self.is_orphaned else ()
-            words = (*orphaned, *(word for step in steps for word in ("--step", step)))
+            words = (*orphaned, *named_steps(steps))
         inputs = self.inputs if verb in ("apply", "redeploy") else ()
         engine = () if verb in ("recover", "status") else self.engine
         return command_line(self.blueprint, verb, *words, *inputs, *engine)
@@ -153,9 +113,9 @@ def look_closer(blueprint: BlueprintAddress, *options: str) -> NextCommand:
 
 def after_run(
     ended: EndedCommand,
-    unfinished: Sequence[StepAdvice],
+    unfinished: Sequence[Advice],
     *,
-    alive: Sequence[StepAdvice] = (),
+    alive: Sequence[Advice] = (),
 ) -> tuple[NextCommand, ...]:
     """
     Return the next commands after a run: ``unfinished`` are its steps that need something,
@@ -186,7 +146,7 @@ def _look(ended: EndedCommand) -> NextCommand:
     return look_closer(ended.blueprint, *selection)
 
 
-def _waiting(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
+def _waiting(ended: EndedCommand, steps: Iterable[Advice]) -> Iterator[NextCommand]:
     if any(item.recommended is Remedy.WAIT for item in steps):
         yield NextCommand(
             command=ended.again(*ended.given, "--wait"),
@@ -194,7 +154,7 @@ def _waiting(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextC
         )
 
 
-def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
+def _settling(ended: EndedCommand, steps: Iterable[Advice]) -> Iterator[NextCommand]:
     """
     Yield the commands that settle what evidence can settle: by adoption, or step by step; else one
     for all.
@@ -203,9 +163,9 @@ def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[Next
     for item in steps:
         if item.recommended is not Remedy.RECONCILE:
             continue
-        if item.advice.situation in (Situation.FOUND, Situation.DISPLACED):
+        if item.situation in (Situation.FOUND, Situation.DISPLACED):
             yield from _answers(item)
-        elif item.advice.situation in _NAMED_BY_COMMAND or item.context.is_hook_target:
+        elif item.situation in _NAMED_BY_COMMAND or item.context.is_hook_target:
             yield _recommended(item)
         elif ended.verb != "reconcile" or not _has_been_asked(item) or not any(_answers(item)):
             plain.append(item)
@@ -217,7 +177,7 @@ def _settling(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[Next
         yield NextCommand(command=ended.other("reconcile", [item.step for item in plain]), why=why)
 
 
-def _has_been_asked(item: StepAdvice) -> bool:
+def _has_been_asked(item: Advice) -> bool:
     """
     Return whether all evidence on its doubts is known, so that another `reconcile` would find
     nothing new.
@@ -250,38 +210,38 @@ _SHORT: Mapping[Situation, str] = {
 }
 
 
-def _recommended(item: StepAdvice) -> NextCommand:
+def _recommended(item: Advice) -> NextCommand:
     """
     Return the recommended command of a step, as `recover` prints it.
     """
     assert item.recommended is not None, "there is a recommendation"
-    command = command_of(item.context, item.advice, item.recommended)
+    command = command_of(item, item.recommended)
     assert command is not None, "what is recommended can be taken"
-    situation = item.advice.situation
+    situation = item.situation
     return NextCommand(command=command, why=_SHORT.get(situation) or _PURPOSES[item.recommended])
 
 
-def _by_hand(ended: EndedCommand, steps: Iterable[StepAdvice]) -> Iterator[NextCommand]:
+def _by_hand(ended: EndedCommand, steps: Iterable[Advice]) -> Iterator[NextCommand]:
     """
     Yield the commands by which a person settles what evidence cannot.
     """
     for item in steps:
         is_reconciled = ended.verb == "reconcile" and _has_been_asked(item)
         if item.recommended is Remedy.MANUAL:
-            by_command = not item.context.doubts or item.advice.situation is Situation.SILENT
+            by_command = not item.context.doubts or item.situation is Situation.SILENT
             if item.context.can_be_asked_otherwise:
                 yield NextCommand(
                     command=ended.other("reconcile", [item.step]),
                     why="once lines like those above in the blueprint say how to ask for it",
                 )
             yield from [_recommended(item)] if by_command else _answers(item)
-        elif item.advice.situation in _NAMED_BY_COMMAND:
+        elif item.situation in _NAMED_BY_COMMAND:
             continue  # a person's word is refused until that is out of the way
         elif item.recommended is Remedy.RECONCILE and is_reconciled:
             yield from _answers(item)
 
 
-def _answers(item: StepAdvice) -> Iterator[NextCommand]:
+def _answers(item: Advice) -> Iterator[NextCommand]:
     """
     Yield the possible answers of a person about a step's objects in doubt.
     """
@@ -318,11 +278,11 @@ def _says_missing(options: Sequence[str]) -> bool:
     )
 
 
-def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
+def _other_remedies(ended: EndedCommand, steps: Sequence[Advice]) -> Iterator[NextCommand]:
     """
     Yield the recommended commands, except the one that ended.
     """
-    if any(item.advice.situation is Situation.TARGETED for item in steps):
+    if any(item.situation is Situation.TARGETED for item in steps):
         yield NextCommand(command=ended.other("apply"), why="apply what was left out")
     for remedy in (
         Remedy.VERIFY,
@@ -339,7 +299,7 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
         if remedy is Remedy.COMPENSATE:
             yield from (
                 NextCommand(
-                    command=command_of(item.context, item.advice, remedy) or "",
+                    command=command_of(item, remedy) or "",
                     why="continue the compensation, once the cause is fixed",
                 )
                 for item in items
@@ -355,7 +315,7 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterato
         yield NextCommand(command=command, why=_PURPOSES[remedy])
 
 
-def _continuing(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[NextCommand]:
+def _continuing(ended: EndedCommand, steps: Sequence[Advice]) -> Iterator[NextCommand]:
     """
     Yield the ended command again, unless it would be refused.
     """
@@ -369,12 +329,11 @@ def _continuing(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Ne
         return
     if ended.is_refused and not ended.accepting:
         return
-    remaining = [
-        item for item in steps if not (remedy is Remedy.RETRY and item.is_well)
-    ]  # it skips them
+    # A retry skips what is well.
+    remaining = [item for item in steps if remedy is not Remedy.RETRY or not item.is_well]
     if not remaining or not all(item.allows(remedy) for item in remaining):
         return
-    if any(item.advice.situation in (Situation.VANISHED, Situation.TARGETED) for item in steps):
+    if any(item.situation in (Situation.VANISHED, Situation.TARGETED) for item in steps):
         return  # its command is there already
     options: tuple[str, ...] = ()
     if remedy is Remedy.DESTROY:
@@ -390,7 +349,7 @@ def _continuing(ended: EndedCommand, steps: Sequence[StepAdvice]) -> Iterator[Ne
 
 
 def _destroying(
-    ended: EndedCommand, unfinished: Sequence[StepAdvice], alive: Sequence[StepAdvice]
+    ended: EndedCommand, unfinished: Sequence[Advice], alive: Sequence[Advice]
 ) -> Iterator[NextCommand]:
     """
     Yield the destroy of the ended command's steps.
@@ -437,17 +396,14 @@ def about_unrecorded(blueprint: BlueprintAddress) -> Iterator[NextCommand]:
     )
 
 
-def about_unadopted(
-    blueprint: BlueprintAddress, steps: Iterable[StepAdvice]
-) -> Iterator[NextCommand]:
+def about_unadopted(blueprint: BlueprintAddress, steps: Iterable[Advice]) -> Iterator[NextCommand]:
     """
     Yield the command that adopts the provider states of steps without a record.
     """
-    names = [item.step for item in steps if item.advice.situation is Situation.UNADOPTED]
+    names = [item.step for item in steps if item.situation is Situation.UNADOPTED]
     if names:
-        words = [word for step in names for word in ("--step", step)]
         yield NextCommand(
-            command=command_line(blueprint, "adopt", *words),
+            command=command_line(blueprint, "adopt", *named_steps(names)),
             why="take under records what the provider states hold already",
         )
 
@@ -467,9 +423,8 @@ def after_children(
         if alive and parent is not None and parent.status in NOTHING_THERE:
             children.append(step)
     if children:
-        words = [word for child in children for word in ("--step", child)]
         yield NextCommand(
-            command=command_line(blueprint, "destroy", *words),
+            command=command_line(blueprint, "destroy", *named_steps(children)),
             why=f"finish the destroy: {', '.join(children)} went with a parent that is gone",
         )
 
@@ -517,7 +472,7 @@ def _for(retained: Retention | None) -> str:
 
 
 def about_all(
-    blueprint: BlueprintAddress, steps: Sequence[StepAdvice], *, waiting: bool
+    blueprint: BlueprintAddress, steps: Sequence[Advice], *, waiting: bool
 ) -> Iterator[NextCommand]:
     """
     Yield what `recover` offers beyond single steps; ``waiting``: some steps never ran.

@@ -167,19 +167,12 @@ def is_compensated(record: OperationRecord | None) -> bool:
     return last is not None and last.verdict == "done"
 
 
-def is_compensation_unknown(record: OperationRecord) -> bool:
+def is_hook_unknown(record: OperationRecord | None, kind: HookKind) -> bool:
     """
-    Return whether the result of the compensation is unknown: then repeating it requires a reason.
+    Return whether the result of the hook is unknown: then repeating it requires a reason.
     """
-    return record.compensation is not None and record.compensation.verdict == "unknown"
-
-
-def is_before_destroy_unknown(record: OperationRecord) -> bool:
-    """
-    Return whether the result of the before_destroy hook is unknown: then repeating it requires a
-    reason.
-    """
-    return record.before_destroy is not None and record.before_destroy.verdict == "unknown"
+    last = last_hook_result(record, kind) if record is not None else None
+    return last is not None and last.verdict == "unknown"
 
 
 def has_completed_work(record: OperationRecord) -> bool:
