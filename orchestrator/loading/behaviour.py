@@ -12,12 +12,12 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import CheckSpec, RetryRule
-from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document, without_nulls
 from orchestrator.domain.record.objects import AbsenceMethod
 from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_text
 from orchestrator.loading.located_templates import LocatedTemplate, locate
-from orchestrator.loading.schema import absence_method, duration, without_nulls
+from orchestrator.loading.schema import absence_method, duration
 
 KEYS = (
     "verify",
@@ -86,7 +86,7 @@ def parse_defaults(text: str, *, shown: str, problems: Problems) -> Mapping[str,
     except Invalid as exc:
         problems.extend(exc.problems)
         return {}
-    return without_nulls(problems.fields(node, KEYS, what=shown))
+    return problems.settings(node, KEYS, what=shown)
 
 
 def parse_behaviour(
@@ -97,15 +97,13 @@ def parse_behaviour(
     a default.
     """
     merged = without_nulls({**defaults, **{key: fields[key] for key in KEYS if key in fields}})
-    retry, refused = merged.get("retry"), merged.get("refused_on")
-    absence, patience = merged.get("verify_absence"), merged.get("absence_timeout")
     return Behaviour(
         checks=_checks(merged.get("verify"), problems),
-        retry=_retry(retry, problems) if retry else None,
-        refused_on=_patterns(refused, problems, what="refused_on") if refused else (),
-        timeout=parse_timeout(merged.get("timeout"), problems),
-        verify_absence=absence_method(absence, problems) if absence else None,
-        absence_timeout=duration(patience, problems, what="absence_timeout") if patience else None,
+        retry=_retry(merged.get("retry"), problems),
+        refused_on=_patterns(merged.get("refused_on"), problems, what="refused_on"),
+        timeout=duration(merged.get("timeout"), problems, what="timeout"),
+        verify_absence=absence_method(merged.get("verify_absence"), problems),
+        absence_timeout=duration(merged.get("absence_timeout"), problems, what="absence_timeout"),
         identity=_by_address(merged.get("identity"), problems, what="identity"),
         search=_searches(merged.get("search"), problems),
     )
@@ -139,9 +137,10 @@ def _checks(node: Node | None, problems: Problems) -> tuple[tuple[CheckSpec, Loc
     return tuple(checks)
 
 
-def _retry(node: Node, problems: Problems) -> RetryRule | None:
-    names = ("on", "attempts", "interval", "jitter")
-    fields = without_nulls(problems.fields(node, names, what="retry"))
+def _retry(node: Node | None, problems: Problems) -> RetryRule | None:
+    if node is None:
+        return None
+    fields = problems.settings(node, ("on", "attempts", "interval", "jitter"), what="retry")
     on, attempts = fields.get("on"), fields.get("attempts")
     if on is None:
         problems.add("retry says `on`: which errors are tried again", node.at)
@@ -157,13 +156,12 @@ def _retry(node: Node, problems: Problems) -> RetryRule | None:
     times = {
         key: seconds
         for key in ("interval", "jitter")
-        if key in fields
-        and (seconds := duration(fields[key], problems, what=f"retry.{key}")) is not None
+        if (seconds := duration(fields.get(key), problems, what=f"retry.{key}")) is not None
     }
     return RetryRule(_patterns(on, problems, what="retry.on"), tries, **times)
 
 
-def _patterns(node: Node, problems: Problems, *, what: str) -> tuple[str, ...]:
+def _patterns(node: Node | None, problems: Problems, *, what: str) -> tuple[str, ...]:
     entries = problems.entries(node, what=what)
     for text, item in entries:
         try:
@@ -171,13 +169,6 @@ def _patterns(node: Node, problems: Problems, *, what: str) -> tuple[str, ...]:
         except re.error as exc:
             problems.add(f"{what}: not a regular expression: {exc}", item.at)
     return tuple(text for text, _ in entries)
-
-
-def parse_timeout(node: Node | None, problems: Problems) -> float | None:
-    """
-    Return a ``timeout`` in seconds, None if not set.
-    """
-    return duration(node, problems, what="timeout") if node else None
 
 
 def _by_address(
@@ -198,7 +189,7 @@ def _by_address(
 def _searches(node: Node | None, problems: Problems) -> Mapping[str, LocatedTemplate]:
     searches = _by_address(node, problems, what="search")
     for address, value in searches.items():
-        fields = without_nulls(problems.fields(value.node, _SEARCH, what=f"search for {address}"))
+        fields = problems.settings(value.node, _SEARCH, what=f"search for {address}")
         for key, (form, meaning) in _SEARCH_FORMS.items():
             if key in fields:
                 text = problems.text(fields[key], what=f"search.{key}")

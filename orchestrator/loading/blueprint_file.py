@@ -50,7 +50,7 @@ from orchestrator.loading.raw_steps import (
     parse_backend,
     parse_step,
 )
-from orchestrator.loading.schema import RawBlueprint, parse_blueprint, without_nulls
+from orchestrator.loading.schema import RawBlueprint, parse_blueprint
 from orchestrator.project import BlueprintSelection, ProjectContext
 from orchestrator.trust import Trust
 
@@ -75,22 +75,20 @@ def parse_policy(
     """
     Return the policy as declared; empty if none is. ``root`` is the project directory.
     """
-    if node is None:
-        return Policy()
-    fields = without_nulls(problems.fields(node, _FIELDS, what="policy"))
+    fields = problems.settings(node, _FIELDS, what="policy")
     lists = {
-        name: problems.texts(fields[name], what=f"policy.{name}") if name in fields else ()
+        name: problems.texts(fields.get(name), what=f"policy.{name}")
         for name in ("no_destroy", "protected_steps", "required_tags", "regions")
     }
     for pattern in lists["protected_steps"]:
         if not any(fnmatchcase(step, pattern) for step in steps):
             at = fields["protected_steps"].at
             problems.add(f"there is no step {pattern!r}", at, did_you_mean(pattern, steps))
-    additive, most = fields.get("additive_only"), fields.get("max_destroys")
+    most = fields.get("max_destroys")
     return Policy(
         **lists,
         rego=_rules(fields["rego"], root, trust, problems) if "rego" in fields else (),
-        additive_only=problems.flag(additive, what="policy.additive_only") if additive else False,
+        additive_only=problems.flag(fields.get("additive_only"), what="policy.additive_only"),
         max_destroys=_count(most, problems) if most else None,
     )
 
@@ -101,7 +99,7 @@ def parse_drift_rules(node: Node | None, problems: Problems) -> tuple[DriftRule,
     """
     if node is None:
         return ()
-    listed = without_nulls(problems.fields(node, ("ignore",), what="drift")).get("ignore")
+    listed = problems.settings(node, ("ignore",), what="drift").get("ignore")
     if listed is None or listed.kind != "list":
         problems.add("drift.ignore must be a list of maps", (listed or node).at)
         return ()
@@ -110,7 +108,7 @@ def parse_drift_rules(node: Node | None, problems: Problems) -> tuple[DriftRule,
 
 def _drift_rule(node: Node, problems: Problems) -> DriftRule:
     what = "drift.ignore"
-    fields = without_nulls(problems.fields(node, _DRIFT, what=what))
+    fields = problems.settings(node, _DRIFT, what=what)
     for name in ("address", "reason"):
         if name not in fields:
             problems.add(f"{what} needs {name}: what is accepted, and why", node.at)
@@ -335,7 +333,7 @@ def operations_url(reading: ReadBlueprint, *, need: InputPolicy) -> str | None:
     node, problems = reading.effective.settings.operations, reading.problems
     if node is None:
         return None
-    fields = without_nulls(problems.fields(node, ("url",), what="operations"))
+    fields = problems.settings(node, ("url",), what="operations")
     if "url" not in fields or not problems.url(fields["url"], what="operations.url"):
         return None
     value = locate(fields["url"], problems)

@@ -45,7 +45,7 @@ from orchestrator.loading.inputs import InputPolicy, check_written
 from orchestrator.loading.linking import CheckValidator, ModuleReader, StepLinker, StoredModule
 from orchestrator.loading.modules import read_module
 from orchestrator.loading.raw_steps import RawStep, parse_backend, parse_step
-from orchestrator.loading.schema import RawBlueprint, parse_blueprint, without_nulls
+from orchestrator.loading.schema import RawBlueprint, parse_blueprint
 from orchestrator.loading.sources import is_from
 from orchestrator.loading.summary import store_location
 from orchestrator.project import BlueprintSelection, ProjectContext
@@ -397,9 +397,7 @@ def _engine_kind(
 
 
 def _engine(node: Node | None, problems: Problems) -> EngineRequirement:
-    if node is None:
-        return EngineRequirement()
-    fields = without_nulls(problems.fields(node, ("kind", "version"), what="engine"))
+    fields = problems.settings(node, ("kind", "version"), what="engine")
     kind, version = fields.get("kind"), fields.get("version")
     constraint = None
     if version is not None:
@@ -413,6 +411,5 @@ def _engine(node: Node | None, problems: Problems) -> EngineRequirement:
         case None:
             return EngineRequirement(None, constraint)
         case _:
-            at = kind.at if kind else node.at
-            problems.add("engine.kind must be `terraform` or `tofu`", at)
+            problems.add("engine.kind must be `terraform` or `tofu`", kind.at if kind else None)
             return EngineRequirement(None, constraint)

@@ -18,14 +18,13 @@ from orchestrator.domain.blueprint.graph import (
     derived_backend,
 )
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.blueprint.yaml_tree import Node, Problems
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems, without_nulls
 from orchestrator.domain.target import HOOK_KINDS, HookKind, hook_step_name
 from orchestrator.domain.text import did_you_mean
 from orchestrator.errors import Location
-from orchestrator.loading.behaviour import parse_timeout
 from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
 from orchestrator.loading.raw_steps import RawBackend, RawStep
-from orchestrator.loading.schema import without_nulls
+from orchestrator.loading.schema import duration
 
 _KEYS = ("module", "inputs", "command", "environment", "timeout")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -83,8 +82,8 @@ def _parse_hook(
 ) -> RawHook | None:
     what = f"{kind} of step {raw_step.name!r}"
     keys = (*_KEYS, "after") if kind == "compensate" else _KEYS
-    fields = without_nulls(problems.fields(node, keys, what=what))
-    timeout = parse_timeout(fields.get("timeout"), problems)
+    fields = problems.settings(node, keys, what=what)
+    timeout = duration(fields.get("timeout"), problems, what="timeout")
     after = _after(fields.get("after"), problems)
     if ("module" in fields) == ("command" in fields):
         hint = "either `module` (with `inputs`) or `command`"

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import InputValue, Retain
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
-from orchestrator.domain.blueprint.yaml_tree import Node, Problems, node_of
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems, node_of, without_nulls
 from orchestrator.domain.record.objects import AbsenceMethod
 from orchestrator.domain.target import HOOK_KINDS
 from orchestrator.domain.text import did_you_mean
@@ -19,7 +19,7 @@ from orchestrator.errors import Location
 from orchestrator.loading.behaviour import KEYS as BEHAVIOUR
 from orchestrator.loading.environments import EffectiveBlueprint, merge_backend, merge_deep
 from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
-from orchestrator.loading.schema import RawBlueprint, check_providers, without_nulls
+from orchestrator.loading.schema import RawBlueprint, check_providers
 
 _KEYS = (
     "description",
@@ -79,7 +79,7 @@ def check_shape(node: Node, problems: Problems, *, what: str) -> None:
     """
     Add the problems in the shape of a step, or of an environment's settings for one.
     """
-    fields = without_nulls(problems.fields(node, _KEYS, what=what))
+    fields = problems.settings(node, _KEYS, what=what)
     inputs = fields.get("inputs")
     if inputs is not None and inputs.kind != "map":
         problems.add(f"inputs must be a map, not {inputs.shape}", inputs.at)
@@ -104,10 +104,9 @@ def parse_step(
         module = None
     inputs = fields.get("inputs", Node("map", at))
     providers = merge_deep(environment.settings.providers, fields.get("providers"))
-    owned_by, needs = fields.get("owned_by"), fields.get("needs")
+    owned_by = fields.get("owned_by")
     if owned_by is not None and not problems.text(owned_by, what="owned_by"):
         owned_by = None
-    needed = problems.entries(needs, what="needs") if needs else []
     return RawStep(
         name=name,
         at=at,
@@ -122,7 +121,7 @@ def parse_step(
             key: locate(item, problems)
             for key, item in without_nulls(providers.fields if providers else {}).items()
         },
-        needs={text: item.at for text, item in needed},
+        needs={text: item.at for text, item in problems.entries(fields.get("needs"), what="needs")},
         owned_by=owned_by,
         retain=_retain(fields.get("retain"), problems),
         verify_absence=environment.settings.verify_absence,
@@ -136,7 +135,7 @@ def parse_backend(node: Node | None, problems: Problems) -> RawBackend:
     """
     if node is None:
         return RawBackend("local", _local_backend(Location("built in")))
-    fields = without_nulls(problems.fields(node, ("type", "config"), what="backend"))
+    fields = problems.settings(node, ("type", "config"), what="backend")
     kind, config = fields.get("type"), fields.get("config")
     if kind is None:
         problems.add("a backend has a `type`", node.at)
@@ -157,7 +156,7 @@ def _local_backend(at: Location, config: Node | None = None) -> LocatedTemplate:
 def _retain(node: Node | None, problems: Problems) -> Retain | None:
     if node is None:
         return None
-    fields = without_nulls(problems.fields(node, ("reason", "owner", "review_by"), what="retain"))
+    fields = problems.settings(node, ("reason", "owner", "review_by"), what="retain")
     texts: dict[str, str] = {}
     for key in ("reason", "owner", "review_by"):
         if key in fields:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct, field
 
-from orchestrator.domain.blueprint.yaml_tree import Node, Problems
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems, without_nulls
 from orchestrator.domain.record.objects import AbsenceMethod
 from orchestrator.domain.target import NAME, is_name
 from orchestrator.domain.text import did_you_mean, seconds
@@ -117,7 +117,7 @@ def parse_blueprint(root: Node, problems: Problems) -> RawBlueprint:
     """
     Return the blueprint in a document; problems are collected.
     """
-    fields = without_nulls(problems.fields(root, _TOP, what="the blueprint"))
+    fields = problems.settings(root, _TOP, what="the blueprint")
     version = fields.get("version")
     if version is None or version.value != 1 or isinstance(version.value, bool):
         problems.add("a blueprint says `version: 1`", version.at if version else root.at)
@@ -127,7 +127,6 @@ def parse_blueprint(root: Node, problems: Problems) -> RawBlueprint:
     step_at = dict(fields["steps"].key_at) if steps else {}
     for name in steps:
         _check_name(name, step_at[name], problems, what="step")
-    moved = fields.get("moved_from")
     return RawBlueprint(
         name=_name(fields.get("name"), root, problems),
         at=fields["name"].at if "name" in fields else root.at,
@@ -136,20 +135,9 @@ def parse_blueprint(root: Node, problems: Problems) -> RawBlueprint:
         environments=_environments(fields.get("environments"), steps, problems),
         steps=steps,
         step_at=step_at,
-        moved_from=problems.texts(moved, what="moved_from") if moved else (),
+        moved_from=problems.texts(fields.get("moved_from"), what="moved_from"),
         drift=fields.get("drift"),
     )
-
-
-def without_nulls(fields: Mapping[str, Node]) -> dict[str, Node]:
-    """
-    Return the fields that are not null: null means the same as an absent key.
-    """
-    return {
-        name: node
-        for name, node in fields.items()
-        if not (node.kind == "scalar" and node.value is None)
-    }
 
 
 def _name(node: Node | None, root: Node, problems: Problems) -> str:
@@ -183,7 +171,6 @@ def _maps(node: Node | None, problems: Problems, *, what: str) -> Mapping[str, N
 
 
 def _settings(fields: Mapping[str, Node], problems: Problems) -> EnvironmentSettings:
-    absence, patience = fields.get("verify_absence"), fields.get("absence_timeout")
     providers = fields.get("providers")
     if providers is not None:
         check_providers(providers, problems)
@@ -192,16 +179,18 @@ def _settings(fields: Mapping[str, Node], problems: Problems) -> EnvironmentSett
         backend=fields.get("backend"),
         operations=fields.get("operations"),
         providers=providers,
-        verify_absence=absence_method(absence, problems) if absence else None,
-        absence_timeout=duration(patience, problems, what="absence_timeout") if patience else None,
+        verify_absence=absence_method(fields.get("verify_absence"), problems),
+        absence_timeout=duration(fields.get("absence_timeout"), problems, what="absence_timeout"),
         policy=fields.get("policy"),
     )
 
 
-def absence_method(node: Node, problems: Problems) -> AbsenceMethod | None:
+def absence_method(node: Node | None, problems: Problems) -> AbsenceMethod | None:
     """
-    Return the value of ``verify_absence``.
+    Return the value of ``verify_absence``, None if not set.
     """
+    if node is None:
+        return None
     match node.value:
         case "state":
             return "state"
@@ -212,10 +201,12 @@ def absence_method(node: Node, problems: Problems) -> AbsenceMethod | None:
             return None
 
 
-def duration(node: Node, problems: Problems, *, what: str) -> float | None:
+def duration(node: Node | None, problems: Problems, *, what: str) -> float | None:
     """
-    Return a duration in seconds.
+    Return a duration in seconds, None if not set.
     """
+    if node is None:
+        return None
     try:
         return seconds(node.plain)
     except ValueError as exc:
@@ -249,30 +240,22 @@ def _inputs(node: Node | None, problems: Problems) -> Mapping[str, Declaration]:
             problems.add(f"the name of input {name!r} must match {_INPUT_NAME.pattern}", at)
         all_fields = problems.fields(item, _INPUT, what=f"input {name!r}")
         fields = without_nulls(all_fields)
-        sensitive = fields.get("sensitive")
         kind, written = _type(fields.get("type"), problems, what=f"the type of input {name!r}")
         default = all_fields.get("default")
         if "from" in fields:
             if default is not None:
                 problems.add(f"input {name!r} has both `default` and `from`", fields["from"].at)
-            key = {"from": fields["from"]}
-            default = Node("map", fields["from"].at, fields=key, key_at={"from": default_at(item)})
+            key, at_key = {"from": fields["from"]}, {"from": item.key_at["from"]}
+            default = Node("map", fields["from"].at, fields=key, key_at=at_key)
         declarations[name] = Declaration(
             name=name,
             at=at,
             type=kind,
             type_text=written,
             default=default,
-            sensitive=problems.flag(sensitive, what="sensitive") if sensitive else False,
+            sensitive=problems.flag(fields.get("sensitive"), what="sensitive"),
         )
     return declarations
-
-
-def default_at(item: Node) -> Location:
-    """
-    Return where an input's ``from`` key stands.
-    """
-    return item.key_at.get("from", item.at)
 
 
 def _type(node: Node | None, problems: Problems, *, what: str) -> tuple[Type, str]:
@@ -307,7 +290,7 @@ def _environments(
         at = node.key_at[name] if node else item.at
         _check_name(name, at, problems, what="environment")
         what = f"environment {name!r}"
-        fields = without_nulls(problems.fields(item, _ENVIRONMENT, what=what))
+        fields = problems.settings(item, _ENVIRONMENT, what=what)
         overrides = fields.get("steps")
         changed = _maps(overrides, problems, what=f"{what}: steps")
         for step, override in changed.items():
@@ -319,7 +302,6 @@ def _environments(
                 message = f"there is no step {step!r}"
                 problems.add(message, overrides.key_at[step], did_you_mean(step, steps))
         extends, protected = fields.get("extends"), fields.get("protected")
-        files = fields.get("inputs_from")
         values = fields.get("inputs")
         if values is not None and values.kind != "map":
             problems.add(f"{what}: inputs must be a map, not {values.shape}", values.at)
@@ -329,7 +311,7 @@ def _environments(
             settings=_settings(fields, problems),
             extends=problems.text(extends, what="extends") or None if extends else None,
             inputs=values,
-            inputs_from=tuple(problems.entries(files, what="inputs_from")) if files else (),
+            inputs_from=tuple(problems.entries(fields.get("inputs_from"), what="inputs_from")),
             protected=problems.flag(protected, what="protected") if protected else None,
             steps={step: item for step, item in changed.items() if step in steps},
         )

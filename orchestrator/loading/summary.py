@@ -20,7 +20,7 @@ from orchestrator.domain.blueprint.blueprint import (
 )
 from orchestrator.domain.blueprint.reference_syntax import Reference
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
-from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
+from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document, without_nulls
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 from orchestrator.loading.blueprint_file import (
@@ -34,7 +34,7 @@ from orchestrator.loading.files import read_text
 from orchestrator.loading.inputs import InputPolicy
 from orchestrator.loading.project import project_files
 from orchestrator.loading.raw_steps import RawBackend, RawStep, backend_rules, step_graph
-from orchestrator.loading.schema import parse_blueprint, without_nulls
+from orchestrator.loading.schema import parse_blueprint
 from orchestrator.loading.sources import commands_of
 from orchestrator.ports.store import OperationStore
 from orchestrator.project import BlueprintSelection, ProjectContext

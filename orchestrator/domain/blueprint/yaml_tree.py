@@ -357,6 +357,12 @@ class Problems:
                 self.add(message, node.key_at[key], did_you_mean(key, names))
         return {key: value for key, value in node.fields.items() if key in names}
 
+    def settings(self, node: Node | None, known: Iterable[str], *, what: str) -> dict[str, Node]:
+        """
+        Return the `fields` that are set: null means the same as an absent key.
+        """
+        return without_nulls(self.fields(node, known, what=what)) if node else {}
+
     def text(self, node: Node, *, what: str) -> str:
         """
         Return a scalar that must be non-empty text; "" if it is not.
@@ -378,24 +384,42 @@ class Problems:
         self.add(f"{what} holds a control character", node.at)
         return ""
 
-    def entries(self, node: Node, *, what: str) -> list[tuple[str, Node]]:
+    def entries(self, node: Node | None, *, what: str) -> list[tuple[str, Node]]:
         """
-        Return the items of a list of texts, each with its node.
+        Return the items of a list of texts, each with its node; none for a key that is not set.
         """
+        if node is None:
+            return []
         if node.kind != "list":
             self.add(f"{what} must be a list, not {node.shape}", node.at)
             return []
         pairs = [(self.text(item, what=f"each entry of {what}"), item) for item in node.items]
         return [(text, item) for text, item in pairs if text]
 
-    def texts(self, node: Node, *, what: str) -> tuple[str, ...]:
+    def texts(self, node: Node | None, *, what: str) -> tuple[str, ...]:
         return tuple(text for text, _ in self.entries(node, what=what))
 
-    def flag(self, node: Node, *, what: str) -> bool:
+    def flag(self, node: Node | None, *, what: str) -> bool:
+        """
+        Return a bool; False if it is none, or for a key that is not set.
+        """
+        if node is None:
+            return False
         if isinstance(node.value, bool):
             return node.value
         self.add(f"{what} must be true or false, not {node.shape}", node.at)
         return False
+
+
+def without_nulls(fields: Mapping[str, Node]) -> dict[str, Node]:
+    """
+    Return the fields that are not null.
+    """
+    return {
+        name: node
+        for name, node in fields.items()
+        if not (node.kind == "scalar" and node.value is None)
+    }
 
 
 def _by_place(problem: Problem) -> tuple[str, int, int]:
