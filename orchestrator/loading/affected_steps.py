@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import glob
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
-from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.yaml_tree import parse_document
 from orchestrator.domain.target import HOOK_KINDS
 from orchestrator.errors import Invalid, Usage
@@ -125,14 +124,7 @@ def module_places(step: Step) -> Iterator[str]:
 
 def _inputs(step: Step) -> frozenset[str]:
     templates = (*step.inputs.values(), *step.providers.values(), step.backend.config)
-    return frozenset(_input_names(templates))
-
-
-def _input_names(templates: Iterable[Template]) -> Iterator[str]:
-    for template in templates:
-        for reference in template.references:
-            if reference.kind == "input":
-                yield reference.names[0]
+    return frozenset().union(*(template.names("input") for template in templates))
 
 
 def _chain(environments: Mapping[object, object], name: object) -> Iterator[object]:

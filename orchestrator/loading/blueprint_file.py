@@ -19,8 +19,6 @@ from orchestrator.domain.blueprint.blueprint import (
     Policy,
     store_url_problem,
 )
-from orchestrator.domain.blueprint.reference_syntax import Reference
-from orchestrator.domain.blueprint.references import Resolved
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.text import Json, did_you_mean, is_text
 from orchestrator.domain.transitions.retention import is_date
@@ -41,7 +39,12 @@ from orchestrator.loading.inputs import (
     file_sources,
     option_sources,
 )
-from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
+from orchestrator.loading.located_templates import (
+    LocatedTemplate,
+    ReferenceRules,
+    known_values,
+    locate,
+)
 from orchestrator.loading.project import ProjectFiles, project_files
 from orchestrator.loading.raw_steps import (
     RawBackend,
@@ -234,12 +237,7 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
 
 
 def used_inputs(values: Iterable[LocatedTemplate]) -> frozenset[str]:
-    return frozenset(
-        use.reference.names[0]
-        for value in values
-        for use in value.template.uses
-        if use.reference.kind == "input"
-    )
+    return frozenset().union(*(value.template.names("input") for value in values))
 
 
 def resolve_inputs(
@@ -340,18 +338,9 @@ def operations_url(reading: ReadBlueprint, *, need: InputPolicy) -> str | None:
     before = len(list(problems))
     _URL_RULES.check(value, problems)
     env = environment_variables([value], reading.context.environ, need=need, problems=problems)
-    if len(list(problems)) > before or len(env) < len(_env_names(value)):
+    if len(list(problems)) > before or len(env) < len(value.template.names("env")):
         return None
-
-    def look_up(reference: Reference) -> Resolved:
-        match reference.kind:
-            case "env":
-                return Resolved(env[reference.names[0]])
-            case "blueprint_name":
-                return Resolved(reading.blueprint.name)
-            case _:
-                return Resolved(reading.effective.name)
-
+    look_up = known_values(reading.blueprint.name, reading.effective.name, environ=env)
     url = value.template.resolve(look_up).value
     if not isinstance(url, str):
         return None
@@ -361,8 +350,3 @@ def operations_url(reading: ReadBlueprint, *, need: InputPolicy) -> str | None:
     trust = reading.context.settings.trust
     trust.check_store(url, reading.project.project_dir, fields["url"].at, problems)
     return url
-
-
-def _env_names(value: LocatedTemplate) -> frozenset[str]:
-    uses = value.template.uses
-    return frozenset(use.reference.names[0] for use in uses if use.reference.kind == "env")

@@ -22,8 +22,7 @@ from orchestrator.domain.blueprint.blueprint import (
     Step,
 )
 from orchestrator.domain.blueprint.check_settings import validate_check
-from orchestrator.domain.blueprint.reference_syntax import Reference
-from orchestrator.domain.blueprint.references import Resolved, Unresolvable
+from orchestrator.domain.blueprint.references import Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.target import Target
 from orchestrator.domain.values import replace
@@ -43,6 +42,7 @@ from orchestrator.loading.files import read_text
 from orchestrator.loading.hooks import RawHook, parse_hooks
 from orchestrator.loading.inputs import InputPolicy, check_written
 from orchestrator.loading.linking import CheckValidator, ModuleReader, StepLinker, StoredModule
+from orchestrator.loading.located_templates import known_values
 from orchestrator.loading.modules import read_module
 from orchestrator.loading.raw_steps import RawStep, parse_backend, parse_step
 from orchestrator.loading.schema import RawBlueprint, parse_blueprint
@@ -159,14 +159,14 @@ def _places(
     Yield the targets of a blueprint in an environment (steps and module hooks), each with its state
     location, if known.
     """
+    blueprint, environment = reading.blueprint.name, reading.effective.name
+    # A secret is no part of an address.
+    values = {name: item.value for name, item in inputs.items() if not item.sensitive}
     for step in reading.raw_steps.values():
         hooks = parse_hooks(step, Problems()).values()
+        look_up = known_values(blueprint, environment, step=step.name, inputs=values)
         for raw in (step, *(hook.step for hook in hooks if hook.step is not None)):
             backend = raw.backend
-
-            def look_up(reference: Reference, name: str = step.name) -> Resolved:
-                return _static_value(reading, inputs, name, reference)
-
             try:
                 config = backend.config.template.resolve(look_up).value or {}
                 place = location(backend.type, config, reading.project.project_dir)
@@ -179,30 +179,8 @@ def _places(
                 continue
             if backend.type == "local":
                 place = os.path.realpath(reading.project.project_dir / place)
-            target = Target(reading.blueprint.name, reading.effective.name, raw.name)
+            target = Target(blueprint, environment, raw.name)
             yield _Declared(target, _backend_at(raw)), f"{backend.type} {place}"
-
-
-def _static_value(
-    reading: ReadBlueprint, inputs: Mapping[str, InputValue], step: str, reference: Reference
-) -> Resolved:
-    match reference.kind:
-        case "blueprint_name":
-            return Resolved(reading.blueprint.name)
-        case "environment":
-            return Resolved(reading.effective.name)
-        case "step_name":
-            return Resolved(step)
-        case "target_id":
-            # Any text that differs from target to target does.
-            return Resolved(f"{reading.blueprint.name}-{reading.effective.name}-{step}")
-        case "input" if reference.names[0] in inputs:
-            value = inputs[reference.names[0]]
-            if value.sensitive:
-                raise Unresolvable("a secret is no part of an address")
-            return Resolved(value.value)
-        case _:
-            raise Unresolvable(f"${{{reference}}} has no value here")
 
 
 def _backend_at(step: RawStep) -> Location:

@@ -15,14 +15,18 @@ from typing import Literal
 from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, InputValue
-from orchestrator.domain.blueprint.reference_syntax import Reference
-from orchestrator.domain.blueprint.references import Resolved, Unresolvable
+from orchestrator.domain.blueprint.references import Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import INEXACT, Node, Problems, node_of, parse_document
 from orchestrator.domain.text import Json, did_you_mean
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.files import read_values
-from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules, locate
+from orchestrator.loading.located_templates import (
+    LocatedTemplate,
+    ReferenceRules,
+    known_values,
+    locate,
+)
 from orchestrator.loading.schema import Declaration, RawBlueprint
 from orchestrator.loading.sources import FromMapping, fetch, is_from, parse_from
 from orchestrator.loading.types import check_attributes, convert
@@ -348,7 +352,8 @@ class InputResolver(Struct, frozen=True):
         if not self._all_set(value):
             return None
         try:
-            resolved = value.template.resolve(self._look_up)
+            look_up = known_values(self.blueprint, self.environment, environ=self.environ)
+            resolved = value.template.resolve(look_up)
         except Unresolvable as exc:
             self.problems.add(str(exc), value.node.location(exc.path))
             return None
@@ -380,16 +385,6 @@ class InputResolver(Struct, frozen=True):
     def _unset(self, variable: str, at: Location) -> None:
         if self.policy is InputPolicy.REQUIRED:
             self.problems.add(f"the environment variable {variable} is not set", at)
-
-    def _look_up(self, reference: Reference) -> Resolved:
-        match reference.kind:
-            case "env":
-                name = reference.names[0]
-                return Resolved(self.environ[name], {(): f"env.{name}"})
-            case "blueprint_name":
-                return Resolved(self.blueprint)
-            case _:
-                return Resolved(self.environment)
 
 
 def _is_written(candidate: InputSource) -> bool:

@@ -5,14 +5,22 @@ Templates with their places, and the rules for what they may refer to.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, Module
 from orchestrator.domain.blueprint.reference_syntax import Reference
-from orchestrator.domain.blueprint.references import BadTemplate, Template, Use
+from orchestrator.domain.blueprint.references import (
+    BadTemplate,
+    Lookup,
+    Resolved,
+    Template,
+    Unresolvable,
+    Use,
+)
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems
-from orchestrator.domain.text import did_you_mean
+from orchestrator.domain.text import Json, did_you_mean
 from orchestrator.errors import Location
 
 
@@ -128,6 +136,41 @@ class ReferenceRules(Struct, frozen=True):
 
     def _forbidden(self, reference: Reference, why: str) -> tuple[str, str]:
         return f"'${{{reference}}}' cannot stand in {self.what}", why
+
+
+def known_values(
+    blueprint: str,
+    environment: str,
+    *,
+    step: str = "",
+    inputs: Mapping[str, Json] = MappingProxyType({}),
+    environ: Mapping[str, str] = MappingProxyType({}),
+) -> Lookup:
+    """
+    Return a lookup of what is known before a deployment is resolved: names, and these values. It
+    raises Unresolvable for anything else.
+    """
+
+    def look_up(reference: Reference) -> Resolved:
+        name = reference.names[0] if reference.names else ""
+        match reference.kind:
+            case "blueprint_name":
+                return Resolved(blueprint)
+            case "environment":
+                return Resolved(environment)
+            case "step_name" if step:
+                return Resolved(step)
+            case "target_id" if step:
+                # Any text that differs from target to target does.
+                return Resolved(f"{blueprint}-{environment}-{step}")
+            case "input" if name in inputs:
+                return Resolved(inputs[name])
+            case "env" if name in environ:
+                return Resolved(environ[name], {(): f"env.{name}"})
+            case _:
+                raise Unresolvable(f"${{{reference}}} has no value here")
+
+    return look_up
 
 
 def _problem_unless_known(

@@ -217,13 +217,8 @@ def _environment(
     Return the recorded environment variables with current values; one that a step needs must be
     set.
     """
-    needed = {
-        reference.names[0]
-        for step in steps.values()
-        for template in _templates(step)
-        for reference in template.references
-        if reference.kind == "env"
-    }
+    templates = [template for step in steps.values() for template in _templates(step)]
+    needed = frozenset().union(*(template.names("env") for template in templates))
     for name in sorted(needed - current.environ.keys()):
         problems.add(f"the environment variable {name} is not set", at)
     return {name: current.environ[name] for name in stored.env if name in current.environ}

@@ -18,8 +18,7 @@ from orchestrator.domain.blueprint.blueprint import (
     StoreLocation,
     location_beside,
 )
-from orchestrator.domain.blueprint.reference_syntax import Reference
-from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.references import Template, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document, without_nulls
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
@@ -32,6 +31,7 @@ from orchestrator.loading.blueprint_file import (
 from orchestrator.loading.environments import DEFAULT
 from orchestrator.loading.files import read_text
 from orchestrator.loading.inputs import InputPolicy
+from orchestrator.loading.located_templates import known_values
 from orchestrator.loading.project import project_files
 from orchestrator.loading.raw_steps import RawBackend, RawStep, backend_rules, step_graph
 from orchestrator.loading.schema import parse_blueprint
@@ -65,8 +65,7 @@ def inputs_of_location(reading: ReadBlueprint, url: str | None) -> frozenset[str
     backend = store_backend(reading)
     if not _needs_block(backend, url):
         return frozenset()
-    used = _settings(backend).references
-    return frozenset(item.names[0] for item in used if item.kind == "input")
+    return _settings(backend).names("input")
 
 
 def store_location(
@@ -76,20 +75,9 @@ def store_location(
     Return the location of the operation store. ``url`` is ``operations.url``, None if not set. A
     backend block with values that are not known here gives no location.
     """
-    backend = store_backend(reading)
-
-    def look_up(reference: Reference) -> Resolved:
-        match reference.kind:
-            case "blueprint_name":
-                return Resolved(reading.blueprint.name)
-            case "environment":
-                return Resolved(reading.effective.name)
-            case "input" if reference.names[0] in inputs:
-                return Resolved(inputs[reference.names[0]].value)
-            case _:
-                raise Unresolvable(f"${{{reference}}} has no value here")
-
-    config = {}
+    backend, config = store_backend(reading), {}
+    values = {name: item.value for name, item in inputs.items()}
+    look_up = known_values(reading.blueprint.name, reading.effective.name, inputs=values)
     if _needs_block(backend, url):
         with suppress(Unresolvable):
             config = _settings(backend).resolve(look_up).value

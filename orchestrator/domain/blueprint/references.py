@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from orchestrator.domain.blueprint.reference_syntax import (
     Issue,
     Reference,
+    ReferenceKind,
     Text,
     parse_text,
     path_text,
@@ -132,6 +133,12 @@ class Template:
         The references in it, without repetition, in order.
         """
         return tuple(dict.fromkeys(use.reference for use in self.uses))
+
+    def names(self, kind: ReferenceKind) -> frozenset[str]:
+        """
+        Return the names that its references of one kind begin with: inputs, variables, steps.
+        """
+        return frozenset(item.names[0] for item in self.references if item.kind == kind)
 
     def resolve(self, lookup: Lookup) -> Resolved:
         """
