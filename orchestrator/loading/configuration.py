@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
 
@@ -220,6 +221,18 @@ class Configuration:
     quotes: list[QuotedString] = field(default_factory=list)
     is_for_one_engine: bool = False
 
+    def named(self, kind: Literal["variable", "output", "module"]) -> dict[str, Block]:
+        """
+        Return the blocks of a kind that has names, which may be changed.
+        """
+        match kind:
+            case "variable":
+                return self.variables
+            case "output":
+                return self.outputs
+            case "module":
+                return self.calls
+
 
 def read_configuration(
     directory: Path,
@@ -303,7 +316,11 @@ def _parse(path: Path, shown: str) -> HclFile:
         data = read_regular(path, limit=MAX_BYTES)
     except OSError as exc:
         raise Invalid([Problem(f"cannot be read: {exc.strerror}", Location(shown))]) from exc
-    return parse_json(data, shown) if path.name.endswith(".json") else parse_hcl(data, shown)
+    parse = parse_json if path.name.endswith(".json") else parse_hcl
+    document = parse(data, shown)
+    if problems := _mislabelled(document):
+        raise Invalid(problems)
+    return document
 
 
 _LABELS = {"variable": 1, "output": 1, "module": 1, "provider": 1, "resource": 2, "data": 2}
@@ -340,17 +357,11 @@ def _mislabelled(document: HclFile) -> list[Problem]:
 
 
 def _add(configuration: Configuration, document: HclFile, engine: EngineKind) -> list[Problem]:
-    if problems := _mislabelled(document):
-        return problems
-    named = {
-        "variable": configuration.variables,
-        "output": configuration.outputs,
-        "module": configuration.calls,
-    }
+    problems: list[Problem] = []
     for block in document.blocks:
         match block.type:
             case "variable" | "output" | "module":
-                blocks = named[block.type]
+                blocks = configuration.named(block.type)
                 name = block.labels[0]
                 if name in blocks:
                     message = f'{block.type} "{name}" was declared before, at {blocks[name].at}'
@@ -403,17 +414,11 @@ def _override(configuration: Configuration, document: HclFile, engine: EngineKin
     """
     Merge an override file: its arguments replace those of the block of the same name.
     """
-    if problems := _mislabelled(document):
-        return problems
-    named = {
-        "variable": configuration.variables,
-        "output": configuration.outputs,
-        "module": configuration.calls,
-    }
+    problems: list[Problem] = []
     for block in document.blocks:
         match block.type:
             case "variable" | "output" | "module":
-                blocks = named[block.type]
+                blocks = configuration.named(block.type)
                 base = blocks.get(block.labels[0])
                 if base is None:
                     message = f'there is no {block.type} "{block.labels[0]}" to override'

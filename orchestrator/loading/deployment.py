@@ -19,7 +19,6 @@ from orchestrator.domain.blueprint.blueprint import (
     EngineKind,
     EngineRequirement,
     InputValue,
-    Step,
 )
 from orchestrator.domain.blueprint.check_settings import validate_check
 from orchestrator.domain.blueprint.references import Unresolvable
@@ -44,7 +43,7 @@ from orchestrator.loading.inputs import InputPolicy, check_written
 from orchestrator.loading.linking import CheckValidator, ModuleReader, StepLinker, StoredModule
 from orchestrator.loading.located_templates import known_values
 from orchestrator.loading.modules import read_module
-from orchestrator.loading.raw_steps import RawStep, parse_backend, parse_step
+from orchestrator.loading.raw_steps import RawStep, backend_rules, parse_backend, parse_step
 from orchestrator.loading.schema import RawBlueprint, parse_blueprint
 from orchestrator.loading.sources import is_from
 from orchestrator.loading.summary import store_location
@@ -122,22 +121,19 @@ def _environments(
 ) -> Iterator[ReadBlueprint]:
     for name in tuple(blueprint.environments) or (DEFAULT,):
         effective, ignored = effective_blueprint(blueprint, name), Problems()
-        yield ReadBlueprint(
+        yield replace(
+            reading,
             context=replace(reading.context, environ={}),
             selection=BlueprintSelection(blueprint.name),
-            project=reading.project,
             path=path,
             blueprint=blueprint,
             effective=effective,
-            policy=reading.policy,
-            drift_rules=reading.drift_rules,
             raw_steps={
                 step: parse_step(step, node, blueprint.step_at[step], effective, ignored)
                 for step, node in effective.steps.items()
             },
             backend=parse_backend(effective.settings.backend, ignored),
             problems=ignored,
-            environment_is_valid=True,
         )
 
 
@@ -289,15 +285,15 @@ def load_deployment(
         stored_modules=stored_modules or {},
         engine=_engine_kind(project, selection, engine),
     )
-    linked = linker.link(reading.raw_steps)
-    for name, behaviour in linked.behaviours.items():
-        check_behaviour(trust, behaviour, linked.hooks[name].values(), problems)
+    linked, graph = linker.link(reading.raw_steps)
+    for step in linked.values():
+        check_behaviour(trust, step.behaviour, step.hooks.values(), problems)
     input_policy = input_policy if reading.environment_is_valid else InputPolicy.CHECK_ONLY
-    values = linked.templates()
+    values = [value for step in linked.values() for value in step.templates()]
     env = environment_variables(values, project.environ, need=input_policy, problems=problems)
     # What a hook refers to need not be set before the hook is carried out.
     env |= environment_variables(
-        linked.hook_templates(),
+        [v for step in linked.values() for hook in step.hooks.values() for v in hook.values()],
         project.environ,
         need=InputPolicy.AVAILABLE,
         problems=problems,
@@ -308,11 +304,15 @@ def load_deployment(
         need=input_policy,
         used=used_inputs(values),
         run_command=run_command,
-        secret=used_inputs(linked.sensitive_templates()),
+        secret=used_inputs(v for step in linked.values() for v in step.sensitive_templates()),
         secrets=list(env.values()),
         unavailable=unavailable,
     )
-    linked.check_values(inputs, Problems() if input_policy is InputPolicy.AVAILABLE else problems)
+    rules = backend_rules(blueprint, inputs)
+    for step in linked.values():
+        step.check_values(
+            rules, inputs, Problems() if input_policy is InputPolicy.AVAILABLE else problems
+        )
     url = operations_url(reading, need=input_policy)
     if reading.environment_is_valid:
         check_state_locations(reading, inputs)
@@ -325,8 +325,8 @@ def load_deployment(
         project_dir=str(reading.project.project_dir),
         path=reading.project.show(reading.path),
         inputs=inputs,
-        steps=_with_stored_refs(linked.steps(), stored_modules or {}),
-        graph=linked.graph,
+        steps={name: step.step(graph.needs(name)) for name, step in linked.items()},
+        graph=graph,
         engine=engine,
         operations=store_location(reading, inputs, url or project.settings.operations_url),
         protected=reading.effective.protected,
@@ -336,21 +336,6 @@ def load_deployment(
         env=env,
         unavailable=unavailable,
     )
-
-
-def _with_stored_refs(
-    steps: Mapping[str, Step], stored_modules: Mapping[str, StoredModule]
-) -> dict[str, Step]:
-    """
-    Return the steps; one with a stored module gets the module reference that the blueprint had
-    then.
-    """
-    return {
-        name: replace(step, module_ref=stored_modules[name].module_ref)
-        if name in stored_modules
-        else step
-        for name, step in steps.items()
-    }
 
 
 def _engine_kind(

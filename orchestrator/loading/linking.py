@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -28,19 +28,18 @@ from orchestrator.domain.blueprint.references import Resolved, Template, Unresol
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
 from orchestrator.domain.target import HookKind, shown_step
 from orchestrator.domain.text import did_you_mean
-from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.behaviour import Behaviour, parse_behaviour, parse_defaults, read_defaults
 from orchestrator.loading.hooks import RawHook, check_order, check_references, parse_hooks
 from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules
 from orchestrator.loading.modules import split_reference
 from orchestrator.loading.project import ProjectFiles
-from orchestrator.loading.raw_steps import RawStep, backend_rules, step_graph
+from orchestrator.loading.raw_steps import RawStep, step_graph
 from orchestrator.loading.schema import RawBlueprint
 from orchestrator.loading.types import ANY, Type, convert, parse_type
 
-#: How sources that are fetched begin: by a scheme, or forced to one (``git::``).
-_REMOTE = re.compile(r"^[a-z0-9+.-]+:(:|//)|^git@", re.IGNORECASE)
+#: How sources that are fetched begin: by a scheme, forced to one (``git::``), or by a user's name.
+_REMOTE = re.compile(r"[a-z0-9+.-]+:(:|//)|[\w.-]+@", re.IGNORECASE)
 
 
 class ModuleReader(Protocol):
@@ -91,69 +90,54 @@ class StepLinker(Struct, frozen=True):
     stored_modules: Mapping[str, StoredModule] = field(default_factory=dict)
     engine: EngineKind = "terraform"
 
-    def link(self, raw_steps: Mapping[str, RawStep]) -> LinkedSteps:
+    def link(self, raw_steps: Mapping[str, RawStep]) -> tuple[dict[str, LinkedStep], Graph]:
         """
-        Return the steps with their modules; problems are collected.
+        Return the steps with their modules and hooks, and their order; problems are collected.
         """
         cache: dict[tuple[Path, str | None], Module | None] = {}
-        modules = {name: self._module(raw_step, cache) for name, raw_step in raw_steps.items()}
-        behaviours = {
-            name: self._behaviour(raw_step, modules[name]) for name, raw_step in raw_steps.items()
-        }
-        actions = {
-            name: parse_hooks(raw_step, self.problems) for name, raw_step in raw_steps.items()
-        }
-        roots = {
-            action.step.name: self._hook_module(action.step, cache)
-            for own in actions.values()
-            for action in own.values()
-            if action.step is not None
-        }
-        for name, raw_step in raw_steps.items():
-            if self.modules_from == "recorded":
-                continue
-            module = modules[name]
-            self._check_references(raw_step, behaviours[name], modules)
-            if module is not None:
-                self._check_variables(raw_step, module)
+        steps = {name: self._step(raw_step, cache) for name, raw_step in raw_steps.items()}
+        modules = {name: step.module for name, step in steps.items()}
         graph = step_graph(raw_steps, self.problems)
-        if self.modules_from == "present" and len(graph):
-            self._check_hooks(raw_steps, actions, roots, modules, graph)
-        check_order(actions, graph, self.problems)
-        return LinkedSteps(self.blueprint, raw_steps, modules, behaviours, actions, roots, graph)
+        if self.modules_from == "present":
+            for step in steps.values():
+                self._check_references(step.raw, step.behaviour, modules)
+                self._check_variables(step)
+                for kind, hook in step.hooks.items() if len(graph) else ():
+                    check_references(step.raw, hook, modules, graph, self.problems)
+                    if kind in step.hook_steps:
+                        self._check_variables(step.hook_steps[kind])
+        check_order({name: step.hooks for name, step in steps.items()}, graph, self.problems)
+        return steps, graph
 
-    def _hook_module(
-        self, root: RawStep, cache: dict[tuple[Path, str | None], Module | None]
-    ) -> tuple[Module | None, Behaviour]:
-        module = self._module(root, cache)
-        return module, self._behaviour(root, module)
-
-    def _check_hooks(
-        self,
-        raw_steps: Mapping[str, RawStep],
-        actions: Mapping[str, Mapping[HookKind, RawHook]],
-        roots: Mapping[str, tuple[Module | None, Behaviour]],
-        modules: Mapping[str, Module | None],
-        graph: Graph,
-    ) -> None:
-        for name, own in actions.items():
-            for action in own.values():
-                check_references(raw_steps[name], action, modules, graph, self.problems)
-                module = roots[action.step.name][0] if action.step is not None else None
-                if action.step is not None and module is not None:
-                    self._check_variables(action.step, module)
+    def _step(
+        self, raw_step: RawStep, cache: dict[tuple[Path, str | None], Module | None]
+    ) -> LinkedStep:
+        stored = self.stored_modules.get(raw_step.name)
+        module = stored.module if stored else self._module(raw_step, cache)
+        written = raw_step.module.text if raw_step.module else ""
+        hooks = parse_hooks(raw_step, self.problems)
+        return LinkedStep(
+            raw=raw_step,
+            module=module,
+            module_ref=stored.module_ref if stored else written,
+            behaviour=self._behaviour(raw_step, module),
+            hooks=hooks,
+            hook_steps={
+                kind: self._step(hook.step, cache)
+                for kind, hook in hooks.items()
+                if hook.step is not None
+            },
+        )
 
     def _module(
         self, raw_step: RawStep, cache: dict[tuple[Path, str | None], Module | None]
     ) -> Module | None:
         if raw_step.module is None:
             return None
-        if raw_step.name in self.stored_modules:
-            return self.stored_modules[raw_step.name].module
         if self.modules_from == "recorded":
             return self._module_or_stub(raw_step.module.text, raw_step.module.at)
         at = raw_step.module.at
-        if _REMOTE.search(raw_step.module.text):
+        if _REMOTE.match(raw_step.module.text):
             hint = "fetch it into the project first; modules are local directories"
             message = f"the module {raw_step.module.text!r} is not a local directory"
             self.problems.add(message, at, hint)
@@ -229,7 +213,10 @@ class StepLinker(Struct, frozen=True):
                 for message in self.validate_check(spec.kind, settings):
                     self.problems.add(f"{spec.kind}: {message}", value.node.at)
 
-    def _check_variables(self, raw_step: RawStep, module: Module) -> None:
+    def _check_variables(self, step: LinkedStep) -> None:
+        raw_step, module = step.raw, step.module
+        if module is None:
+            return
         written = raw_step.fields.get("inputs")
         if written is not None and written.kind != "map" and written.value is not None:
             return  # it is told by itself: which inputs are meant is not known
@@ -250,120 +237,92 @@ class StepLinker(Struct, frozen=True):
                 self.problems.add(message, at, hint)
 
 
-class LinkedSteps(Struct, frozen=True):
+class LinkedStep(Struct, frozen=True):
     """
-    Steps with their modules, behaviour, hooks and order. ``hook_modules`` are the modules of hooks,
-    by the name of the hook step. A module that could not be read is None, and a problem.
+    A step with its module (None if it could not be read, which is a problem), the reference of that
+    module, and its behaviour. ``hooks`` are as written; ``hook_steps`` are those that are modules.
     """
 
-    blueprint: RawBlueprint
-    raw_steps: Mapping[str, RawStep]
-    modules: Mapping[str, Module | None]
-    behaviours: Mapping[str, Behaviour]
-    hooks: Mapping[str, Mapping[HookKind, RawHook]]
-    hook_modules: Mapping[str, tuple[Module | None, Behaviour]]
-    graph: Graph
+    raw: RawStep
+    module: Module | None
+    module_ref: str
+    behaviour: Behaviour
+    hooks: Mapping[HookKind, RawHook]
+    hook_steps: Mapping[HookKind, LinkedStep]
 
-    def templates(self) -> list[LocatedTemplate]:
-        templates: list[LocatedTemplate] = []
-        for name, raw_step in self.raw_steps.items():
-            behaviour = self.behaviours[name]
-            templates.extend(raw_step.inputs.values())
-            templates.extend(raw_step.providers.values())
-            templates.append(raw_step.backend.config)
-            templates.extend(behaviour.identity.values())
-            templates.extend(behaviour.search.values())
-            templates.extend(value for _, value in behaviour.checks)
-        return templates
-
-    def sensitive_templates(self) -> list[LocatedTemplate]:
+    def templates(self) -> Iterator[LocatedTemplate]:
         """
-        Return the templates passed to sensitive or ephemeral variables of steps and hooks.
+        Yield the templates of the step, without those of its hooks.
         """
-        raw_steps = [(raw_step, self.modules[name]) for name, raw_step in self.raw_steps.items()]
-        for own in self.hooks.values():
-            roots = [action.step for action in own.values() if action.step is not None]
-            raw_steps += [(root, self.hook_modules[root.name][0]) for root in roots]
-        return [
-            value
-            for raw_step, module in raw_steps
-            if module is not None
-            for name, value in raw_step.inputs.items()
-            if name in module.variables and module.variables[name].secret
-        ]
+        yield from self.raw.inputs.values()
+        yield from self.raw.providers.values()
+        yield self.raw.backend.config
+        yield from self.behaviour.identity.values()
+        yield from self.behaviour.search.values()
+        yield from (value for _, value in self.behaviour.checks)
 
-    def hook_templates(self) -> list[LocatedTemplate]:
-        hooks = [action for own in self.hooks.values() for action in own.values()]
-        return [value for action in hooks for value in action.values()]
+    def sensitive_templates(self) -> Iterator[LocatedTemplate]:
+        """
+        Yield the templates passed to sensitive or ephemeral variables of the step and its hooks.
+        """
+        variables = self.module.variables if self.module else {}
+        for name, value in self.raw.inputs.items():
+            if name in variables and variables[name].secret:
+                yield value
+        for hook in self.hook_steps.values():
+            yield from hook.sensitive_templates()
 
-    def check_values(self, inputs: Mapping[str, InputValue], problems: Problems) -> None:
+    def check_values(
+        self, rules: ReferenceRules, inputs: Mapping[str, InputValue], problems: Problems
+    ) -> None:
         """
         Add a problem for each input value that does not fit the variable it is passed to, and for
-        each reference that a backend configuration may not use.
+        each reference that ``rules`` do not allow in a backend configuration.
         """
-        rules = backend_rules(self.blueprint, inputs)
-        for name, raw_step in self.raw_steps.items():
-            module = self.modules[name]
-            rules.check(raw_step.backend.config, problems)
-            for variable_name, item in raw_step.inputs.items():
-                variable = module.variables.get(variable_name) if module else None
-                if variable is not None:
-                    _check_fit(variable, item, inputs, problems)
+        rules.check(self.raw.backend.config, problems)
+        for name, item in self.raw.inputs.items():
+            variable = self.module.variables.get(name) if self.module else None
+            if variable is not None:
+                _check_fit(variable, item, inputs, problems)
 
-    def steps(self) -> dict[str, Step]:
+    def step(self, needs: frozenset[str] = frozenset()) -> Step:
         """
-        Return the steps, as declared. Only for a blueprint without problems.
+        Return the step as declared. Only for a blueprint without problems.
         """
-        return {name: self._step(raw_step) for name, raw_step in self.raw_steps.items()}
-
-    def _step(self, raw_step: RawStep) -> Step:
-        actions = self.hooks[raw_step.name]
-        compensate = actions.get("compensate")
-        after = compensate.after if compensate is not None else None
-        return replace(
-            _step_without_needs(
-                raw_step, self.modules[raw_step.name], self.behaviours[raw_step.name]
-            ),
-            needs=self.graph.needs(raw_step.name),
-            compensate=self._hook(compensate),
+        raw, module, behaviour = self.raw, self.module, self.behaviour
+        if module is None:
+            raise ValueError(f"{shown_step(raw.name)} has no module")
+        after = self.hooks["compensate"].after if "compensate" in self.hooks else None
+        return Step(
+            name=raw.name,
+            module_ref=self.module_ref,
+            module=module,
+            inputs={
+                key: _typed(item, module.variables.get(key)) for key, item in raw.inputs.items()
+            },
+            needs=needs,
+            backend=Backend(raw.backend.type, raw.backend.config.template),
+            providers={key: item.template for key, item in raw.providers.items()},
+            verify=tuple(spec for spec, _ in behaviour.checks),
+            retry=behaviour.retry,
+            refused_on=behaviour.refused_on,
+            timeout=behaviour.timeout,
+            identity={key: item.template for key, item in behaviour.identity.items()},
+            search={key: item.template for key, item in behaviour.search.items()},
+            owned_by=raw.owned_by.text if raw.owned_by else None,
+            retain=raw.retain,
+            verify_absence=behaviour.verify_absence or raw.verify_absence,
+            absence_timeout=behaviour.absence_timeout or raw.absence_timeout,
+            compensate=self._hook("compensate"),
             compensate_after=None if after is None else tuple(after),
-            before_destroy=self._hook(actions.get("before_destroy")),
+            before_destroy=self._hook("before_destroy"),
+            at=raw.at,
         )
 
-    def _hook(self, action: RawHook | None) -> Hook | None:
-        if action is None or action.step is None:
-            return action.command() if action is not None else None
-        return ModuleHook(_step_without_needs(action.step, *self.hook_modules[action.step.name]))
-
-
-def _step_without_needs(raw_step: RawStep, module: Module | None, behaviour: Behaviour) -> Step:
-    """
-    Return the step with its module, before its upstreams are known.
-    """
-    if module is None or raw_step.module is None:
-        raise ValueError(f"{shown_step(raw_step.name)} has no module")
-    return Step(
-        name=raw_step.name,
-        module_ref=raw_step.module.text,
-        module=module,
-        inputs={
-            key: _typed(item, module.variables.get(key)) for key, item in raw_step.inputs.items()
-        },
-        needs=frozenset(),
-        backend=Backend(raw_step.backend.type, raw_step.backend.config.template),
-        providers={key: item.template for key, item in raw_step.providers.items()},
-        verify=tuple(spec for spec, _ in behaviour.checks),
-        retry=behaviour.retry,
-        refused_on=behaviour.refused_on,
-        timeout=behaviour.timeout,
-        identity={key: item.template for key, item in behaviour.identity.items()},
-        search={key: item.template for key, item in behaviour.search.items()},
-        owned_by=raw_step.owned_by.text if raw_step.owned_by else None,
-        retain=raw_step.retain,
-        verify_absence=behaviour.verify_absence or raw_step.verify_absence,
-        absence_timeout=behaviour.absence_timeout or raw_step.absence_timeout,
-        at=raw_step.at,
-    )
+    def _hook(self, kind: HookKind) -> Hook | None:
+        if kind in self.hook_steps:
+            return ModuleHook(self.hook_steps[kind].step())
+        return self.hooks[kind].command() if kind in self.hooks else None
 
 
 def _type_of(variable: Variable) -> Type:

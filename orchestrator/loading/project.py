@@ -137,10 +137,6 @@ class ProjectFiles(Struct, frozen=True):
         Return the directory of a module; None, with a problem, if it may not be used or does not
         exist.
         """
-        if "::" in name or re.match(r"[a-z+]+://|[\w.-]+@", name):
-            hint = "fetch it into the project first; modules are local directories"
-            problems.add(f"the module {name!r} is not a local directory", at, hint)
-            return None
         path = Path(os.path.normpath(base / name))
         allowed = (_real(self.project_dir), *self.module_roots)
         if not any(_real(path).is_relative_to(root) for root in allowed):
