@@ -11,7 +11,7 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -79,32 +79,33 @@ class RunDirectory:
         Create the directory of a step's attempt and return it; special characters of ``step`` are
         escaped.
         """
-        path = self.directory(run_id) / "steps" / file_name(step) / str(number)
-        try:
+        path = self._step(run_id, step) / str(number)
+        with _readable_errors(path):
             make_private(path)
-        except OSError as exc:
-            raise _unavailable(path, exc) from exc
         return path
+
+    def _step(self, run_id: str, step: str) -> Path:
+        return self.directory(run_id) / "steps" / file_name(step)
 
     def write(self, path: Path, text: str) -> None:
         """
         Write a file below the root durably by rename. Raises ValueError for any other path.
         """
-        self._write(path, text, write_durably)
+        self._check_below(path)
+        with _readable_errors(path):
+            write_durably(path, text.encode())
 
     def write_input(self, path: Path, text: str) -> None:
         """
         Write a file that an engine call reads, in a directory that exists.
         """
-        self._write(path, text, replace_file)
+        self._check_below(path)
+        with _readable_errors(path):
+            replace_file(path, text.encode())
 
-    def _write(self, path: Path, text: str, write: Callable[[Path, bytes], None]) -> None:
+    def _check_below(self, path: Path) -> None:
         if not path.resolve().is_relative_to(self._root.resolve()):
             raise ValueError(f"{path} is not below {self._root}")
-        try:
-            write(path, text.encode())
-        except OSError as exc:
-            raise _unavailable(path, exc) from exc
 
     def write_run(self, run: RunRecord) -> None:
         """
@@ -118,12 +119,11 @@ class RunDirectory:
         read.
         """
         path = self.directory(run_id) / _RECORD
-        try:
-            text = read_regular(path, limit=_LARGEST)
-        except FileNotFoundError:
-            return None
-        except OSError as exc:
-            raise _unavailable(path, exc) from exc
+        with _readable_errors(path):
+            try:
+                text = read_regular(path, limit=_LARGEST)
+            except FileNotFoundError:
+                return None
         try:
             return _parse(text)
         except ValueError as exc:
@@ -135,10 +135,8 @@ class RunDirectory:
     def runs(self) -> list[str]:
         if not self._root.exists():
             return []
-        try:
+        with _readable_errors(self._root):
             names = [path.name for path in self._root.iterdir() if path.is_dir()]
-        except OSError as exc:
-            raise _unavailable(self._root, exc) from exc
         return sorted((name for name in names if _RUN_ID.fullmatch(name)), reverse=True)
 
     def traces(self, store: str, after: str) -> Iterator[RunTrace]:
@@ -169,10 +167,8 @@ class RunDirectory:
         call that mutates leaves its evidence there.
         """
         path = attempt / file_name(name)
-        try:
+        with _readable_errors(path):
             path.mkdir(mode=0o700, exist_ok=True)
-        except OSError as exc:
-            raise _unavailable(path, exc) from exc
         return path
 
     def sweep(self, run_id: str, *, settled: str | None = None) -> None:
@@ -186,37 +182,28 @@ class RunDirectory:
             or (done and path.is_relative_to(done))
         ]
         for path in (*secret, *run.rglob("*.tfplan"), *run.rglob("*.tfvars.json")):
-            try:
+            with _readable_errors(path):
                 path.unlink(missing_ok=True)
-            except OSError as exc:
-                raise _unavailable(path, exc) from exc
         for place in list(run.rglob(f"{_PRIVATE}*")):
-            try:
+            with _readable_errors(place):
                 shutil.rmtree(place)
-            except OSError as exc:
-                raise _unavailable(place, exc) from exc
 
     @contextmanager
     def private(self, attempt: Path) -> Iterator[Path]:
-        try:
+        with _readable_errors(attempt):
             place = tempfile.TemporaryDirectory(prefix=_PRIVATE, dir=attempt)
-        except OSError as exc:
-            raise _unavailable(attempt, exc) from exc
         with place as name:
             yield Path(name)
 
     def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:
-        place = self.directory(run_id) / "steps" / file_name(step)
-        try:
-            numbers = sorted(int(path.name) for path in place.iterdir() if path.name.isdigit())
-        except FileNotFoundError:
-            return []
-        except OSError as exc:
-            raise _unavailable(place, exc) from exc
+        place = self._step(run_id, step)
+        with _readable_errors(place):
+            names = [path.name for path in place.iterdir()] if place.exists() else []
+        numbers = sorted(int(name) for name in names if name.isdigit())
         return [(number, place / str(number)) for number in numbers]
 
     def masked(self, run_id: str, step: str) -> dict[str, bytes]:
-        place = self.directory(run_id) / "steps" / file_name(step)
+        place = self._step(run_id, step)
         files = {}
         for path in place.rglob("*"):
             relative = path.relative_to(place)
@@ -232,13 +219,11 @@ class RunDirectory:
         Yield a private directory for the evidence of a reading command. It is removed at the end,
         or by the next command if the process was killed.
         """
-        try:
+        with _readable_errors(self._root):
             make_private(self._root)
             self._remove_stale_scratch()
             place = tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=self._root)
             descriptor = os.open(place.name, os.O_RDONLY)
-        except OSError as exc:
-            raise _unavailable(self._root, exc) from exc
         try:
             # The lock is released when the process ends: by it the next command tells what is
             # in use.
@@ -266,7 +251,7 @@ class RunDirectory:
                     os.close(descriptor)
 
     def engine_identities(self, run_id: str, step: str) -> list[ProcessIdentity]:
-        place = self.directory(run_id) / "steps" / file_name(step)
+        place = self._step(run_id, step)
         identities = []
         for path in sorted(place.glob("*/*.identity.json")):
             with suppress(OSError, ValueError):  # a call that was ruled out has no process
@@ -278,14 +263,12 @@ class RunDirectory:
         Return the files of outcomes that came too late to be recorded, oldest run first.
         """
         runs = [self._root / name for name in self.runs()]
-        try:
+        with _readable_errors(self._root):
             files = [file for run in runs for file in run.iterdir()]
-        except OSError as exc:
-            raise _unavailable(self._root, exc) from exc
         return sorted(file for file in files if file.name.startswith("late-") and file.is_file())
 
     def engine_identity(self, run_id: str, step: str, number: int) -> ProcessIdentity | None:
-        place = self.directory(run_id) / "steps" / file_name(step) / str(number)
+        place = self._step(run_id, step) / str(number)
         try:
             return ProcessIdentity.model_validate_json(read_regular(place / _IDENTITY))
         except (OSError, ValueError):
@@ -315,11 +298,18 @@ def _parse(text: bytes) -> RunRecord:
         raise ValueError(f"damaged fields: {fields}") from exc
 
 
-def _unavailable(path: Path, exc: OSError) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"{path}: {exc.strerror or exc}",
-        hint="make room and check that this user may read and write there",
-    )
+@contextmanager
+def _readable_errors(path: Path) -> Iterator[None]:
+    """
+    Convert errors of the file system to StoreUnavailable, with a hint.
+    """
+    try:
+        yield
+    except OSError as exc:
+        raise StoreUnavailable(
+            f"{path}: {exc.strerror or exc}",
+            hint="make room and check that this user may read and write there",
+        ) from exc
 
 
 # Outcomes that the operation store did not take, as files on local disk.
@@ -342,40 +332,32 @@ class DirectorySpool:
         Write the record durably and return its file. The same entry again replaces its file.
         """
         entry = file_name(record.entry_id)
-        try:
-            with self._lock:
-                files = self._files()
-                # By number, not by time: clocks go back, and entries must replay in their order.
-                number = max((item[0] for item in files), default=0) + 1
-                name = f"{number:08d}-{entry}.json"
-                path = next((item[2] for item in files if item[1] == entry), self._directory / name)
-                write_durably(path, record.to_json().encode())
-                return path
-        except OSError as exc:
-            raise self._unavailable(exc) from exc
+        with self._lock, _readable_errors(self._directory):
+            files = self._files()
+            # By number, not by time: clocks go back, and entries must replay in their order.
+            number = max((item[0] for item in files), default=0) + 1
+            name = f"{number:08d}-{entry}.json"
+            path = next((item[2] for item in files if item[1] == entry), self._directory / name)
+            write_durably(path, record.to_json().encode())
+            return path
 
     def pending(self) -> list[OperationRecord]:
         """
         Return the spooled records, oldest first. Raises StoreUnavailable if a file cannot be read.
         """
-        try:
+        with _readable_errors(self._directory):
             return [self._read(path) for _, _, path in self._files()]
-        except OSError as exc:
-            raise self._unavailable(exc) from exc
 
     def drop(self, record: OperationRecord) -> None:
         """
         Remove the entry durably; does nothing if it is not spooled.
         """
         entry = file_name(record.entry_id)
-        try:
-            with self._lock:
-                for _, name, path in self._files():
-                    if name == entry:
-                        path.unlink(missing_ok=True)
-                        sync_directory(self._directory)
-        except OSError as exc:
-            raise self._unavailable(exc) from exc
+        with self._lock, _readable_errors(self._directory):
+            for _, name, path in self._files():
+                if name == entry:
+                    path.unlink(missing_ok=True)
+                    sync_directory(self._directory)
 
     def _files(self) -> list[tuple[int, str, Path]]:
         if not self._directory.exists():
@@ -391,9 +373,3 @@ class DirectorySpool:
                 f"{path}: a spooled outcome that cannot be read: {exc}",
                 hint="it tells how a mutation ended: keep it, move it away, then run `reconcile`",
             ) from exc
-
-    def _unavailable(self, exc: OSError) -> StoreUnavailable:
-        return StoreUnavailable(
-            f"{exc.filename or self._directory}: {exc.strerror or exc}",
-            hint="make room and check that this user may read and write there",
-        )

@@ -5,9 +5,9 @@ Parses stored entries, which are untrusted, and makes the errors that all stores
 from __future__ import annotations
 
 import itertools
-import re
 from contextlib import suppress
 from typing import TypeVar
+from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ValidationError
 
@@ -92,10 +92,6 @@ def fenced_error(record: OperationRecord, rival: OperationRecord | None) -> Fenc
 # Names of ours as keys of objects: reversible, and of characters that every object store keeps.
 
 
-_SAFE = re.compile(rb"[A-Za-z0-9_-]")
-_ESCAPED = re.compile(r"=([0-9A-F]{2})")
-
-
 def path_name(name: str) -> str:
     """
     Return a name as a key; ``/`` still separates. An empty part is ``=``.
@@ -116,21 +112,13 @@ def parse_name(key: str) -> str | None:
     (None, None, None)
     """
     with suppress(ValueError):
-        name = "/".join("" if part == "=" else _unescaped(part) for part in key.split("/"))
+        parts = ("" if part == "=" else part for part in key.split("/"))
+        name = "/".join(unquote(x.replace("=", "%"), errors="surrogateescape") for x in parts)
         return name if path_name(name) == key else None
     return None
 
 
 def _escaped(part: str) -> str:
-    if not part:
-        return "="
+    name = quote(part, safe="", errors="surrogateescape").replace("~", "%7E").replace("%", "=")
     # A dot may stand anywhere but first: `.` and `..` are taken apart by clients.
-    return "".join(
-        chr(byte) if _SAFE.match(bytes([byte])) or (byte == 0x2E and index > 0) else f"={byte:02X}"
-        for index, byte in enumerate(part.encode("utf-8", "surrogateescape"))
-    )
-
-
-def _unescaped(part: str) -> str:
-    data = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), part)
-    return data.encode("latin-1").decode("utf-8", "surrogateescape")
+    return f"=2E{name[1:]}" if name.startswith(".") else name or "="
