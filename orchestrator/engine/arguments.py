@@ -32,41 +32,6 @@ from orchestrator.ports.engine import (
 )
 
 
-def verb(request: Request) -> str:
-    """
-    Return the verb of a request, as files and logs name it.
-    """
-    match request:
-        case Init():
-            return "init"
-        case Plan():
-            return "plan"
-        case ShowPlan():
-            return "show"
-        case Apply() | PlanAndAsk():
-            return "apply"
-        case Approve():
-            return "approve"
-        case Cancel():
-            return "cancel"
-        case Pull():
-            return "pull"
-        case Import():
-            return "import"
-        case Untaint():
-            return "untaint"
-        case Push():
-            return "push"
-        case Unlock():
-            return "unlock"
-        case Exec():
-            return "exec"
-        case Program():
-            return "program"
-        case _:
-            assert_never(request)
-
-
 def with_early_variables(info: EngineInfo, vector: Sequence[str], file: Path) -> list[str]:
     """
     Return the argv with ``-var-file`` for the variables that the engine needs to load the

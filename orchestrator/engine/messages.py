@@ -296,30 +296,21 @@ def _outputs(data: dict[str, Any], mask: Mask) -> list[Message]:
     ]
 
 
-def _began(data: dict[str, Any], mask: Mask) -> list[Message]:
-    address, action, hook = _hook(data)
+def _applied(data: dict[str, Any], mask: Mask) -> list[Message]:
+    hook = data["hook"]
+    address, action = hook["resource"]["addr"], ACTIONS.get(hook["action"], "unknown")
     if action not in _MUTATIONS:
         return []
-    return [ApplyStart(address, action, _at(data), hook.get("id_value"))]
-
-
-def _going(data: dict[str, Any], mask: Mask) -> list[Message]:
-    address, action, hook = _hook(data)
-    if action not in _MUTATIONS:
-        return []
-    return [ApplyProgress(address, action, _at(data), float(hook["elapsed_seconds"]))]
-
-
-def _completed(data: dict[str, Any], mask: Mask) -> list[Message]:
-    address, action, hook = _hook(data)
-    if action not in _MUTATIONS:
-        return []
-    return [ApplyComplete(address, action, _at(data), hook.get("id_value"))]
-
-
-def _errored(data: dict[str, Any], mask: Mask) -> list[Message]:
-    address, action, _ = _hook(data)
-    return [ApplyErrored(address, action, _at(data))] if action in _MUTATIONS else []
+    at = datetime.fromisoformat(data["@timestamp"]).astimezone(UTC)
+    match data["type"]:
+        case "apply_start":
+            return [ApplyStart(address, action, at, hook.get("id_value"))]
+        case "apply_progress":
+            return [ApplyProgress(address, action, at, float(hook["elapsed_seconds"]))]
+        case "apply_complete":
+            return [ApplyComplete(address, action, at, hook.get("id_value"))]
+        case _:
+            return [ApplyErrored(address, action, at)]
 
 
 def _diagnosed(data: dict[str, Any], mask: Mask) -> list[Message]:
@@ -363,24 +354,15 @@ def _logged(data: dict[str, Any], mask: Mask) -> list[Message]:
     return [LogLine(mask(str(data["@message"])))]
 
 
-def _hook(data: dict[str, Any]) -> tuple[str, Action, dict[str, Any]]:
-    hook = data["hook"]
-    return hook["resource"]["addr"], ACTIONS.get(hook["action"], "unknown"), hook
-
-
-def _at(data: dict[str, Any]) -> datetime:
-    return datetime.fromisoformat(data["@timestamp"]).astimezone(UTC)
-
-
 _PARSERS: Mapping[str, Callable[[dict[str, Any], Mask], list[Message]]] = {
     "version": _version,
     "planned_change": _planned,
     "resource_drift": _drifted,
     "outputs": _outputs,
-    "apply_start": _began,
-    "apply_progress": _going,
-    "apply_complete": _completed,
-    "apply_errored": _errored,
+    "apply_start": _applied,
+    "apply_progress": _applied,
+    "apply_complete": _applied,
+    "apply_errored": _applied,
     "diagnostic": _diagnosed,
     "provision_progress": _provisioning,
     "change_summary": _summarised,

@@ -15,7 +15,7 @@ from orchestrator.domain.plan.changes import PlanContent
 from orchestrator.domain.provider_state import PulledState, StateObject
 from orchestrator.domain.record.states import Liveness
 from orchestrator.domain.values import replace
-from orchestrator.engine.arguments import argument_vector, verb, with_early_variables
+from orchestrator.engine.arguments import argument_vector, with_early_variables
 from orchestrator.engine.plan_content import parse_plan
 from orchestrator.engine.process.call_files import (
     CallFiles,
@@ -148,7 +148,7 @@ class TerraformEngine:
         if stop.stopping:
             discard(spec.delete_after)
             return NEVER_STARTED
-        transcript = Transcript(files, verb(request), spec, log=self._open_log(files))
+        transcript = Transcript(files, request.verb, spec, log=self._open_log(files))
         with contextlib.ExitStack() as opened:
             opened.enter_context(transcript)
             child = self._start(request, files, spec)
@@ -356,7 +356,7 @@ class TerraformEngine:
                 files.write_early_variables(spec.early_values)
             if asks:
                 files.waiting.touch(0o600)
-            seed = identity_seed(self._processes, verb(request))
+            seed = identity_seed(self._processes, request.verb)
             if not _needs_wrapper(request, spec) and ReadingChild.possible():
                 return ReadingChild.start(
                     files,

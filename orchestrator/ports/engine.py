@@ -1,12 +1,14 @@
 """
 The engine: its requests, the evidence of its calls, and their results.
+
+The ``verb`` of a request is its name in files and logs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from msgspec import Struct, field
 
@@ -60,6 +62,7 @@ class Init(Struct, frozen=True):
     backend settings beside those of the configuration.
     """
 
+    verb: ClassVar[str] = "init"
     backend_file: Path | None = None
     upgrade: bool = False
 
@@ -70,6 +73,7 @@ class Plan(Struct, frozen=True):
     has changes. Without ``lock`` the state is not locked.
     """
 
+    verb: ClassVar[str] = "plan"
     out: Path
     mode: PlanMode = "normal"
     var_file: Path | None = None
@@ -87,6 +91,7 @@ class ShowPlan(Struct, frozen=True):
     ``show -json`` of a plan file: the full content, of which the event stream is a summary.
     """
 
+    verb: ClassVar[str] = "show"
     plan: Path
 
 
@@ -96,6 +101,7 @@ class Apply(Struct, frozen=True):
     variables.
     """
 
+    verb: ClassVar[str] = "apply"
     plan: Path
     var_file: Path | None = None
     parallelism: int | None = None
@@ -109,6 +115,7 @@ class PlanAndAsk(Struct, frozen=True):
     `CallSpec` continues it to its end.
     """
 
+    verb: ClassVar[str] = "apply"
     var_file: Path
     parallelism: int | None = None
     lock_timeout: str | None = None
@@ -119,6 +126,8 @@ class Approve(Struct, frozen=True):
     Approve the waiting apply.
     """
 
+    verb: ClassVar[str] = "approve"
+
 
 class Cancel(Struct, frozen=True):
     """
@@ -126,11 +135,15 @@ class Cancel(Struct, frozen=True):
     `CallSpec` may be made again.
     """
 
+    verb: ClassVar[str] = "cancel"
+
 
 class Pull(Struct, frozen=True):
     """
     ``state pull``.
     """
+
+    verb: ClassVar[str] = "pull"
 
 
 class Import(Struct, frozen=True):
@@ -138,6 +151,7 @@ class Import(Struct, frozen=True):
     ``import``: add an existing object to the provider state, at an address.
     """
 
+    verb: ClassVar[str] = "import"
     address: str
     id: str
     var_file: Path | None = None
@@ -149,6 +163,7 @@ class Untaint(Struct, frozen=True):
     ``untaint``: remove the taint mark from an object.
     """
 
+    verb: ClassVar[str] = "untaint"
     address: str
     lock_timeout: str | None = None
 
@@ -158,6 +173,7 @@ class Push(Struct, frozen=True):
     ``state push`` of a file; the engine checks lineage and serial, unless ``force`` is set.
     """
 
+    verb: ClassVar[str] = "push"
     state: Path
     lock_timeout: str | None = None
     force: bool = False
@@ -168,6 +184,7 @@ class Unlock(Struct, frozen=True):
     ``force-unlock`` of the lock with this id.
     """
 
+    verb: ClassVar[str] = "unlock"
     lock_id: str
 
 
@@ -176,6 +193,7 @@ class Exec(Struct, frozen=True):
     Any other engine command, as the user typed it.
     """
 
+    verb: ClassVar[str] = "exec"
     arguments: tuple[str, ...]
 
 
@@ -186,6 +204,7 @@ class Program(Struct, frozen=True):
     has started; none of them outlives a stopped program.
     """
 
+    verb: ClassVar[str] = "program"
     argv: tuple[str, ...]
 
 

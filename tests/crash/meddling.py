@@ -41,7 +41,6 @@ from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.cli.approval import TerminalApprover
 from orchestrator.cli.running import StopSignals
 from orchestrator.domain.values import replace
-from orchestrator.engine.arguments import verb as engine_verb
 from orchestrator.errors import StoreUnavailable
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import InputPolicy
@@ -135,7 +134,7 @@ class Port:
         def call(*arguments: Any, **options: Any) -> Any:
             label = f"{self._name}.{name}"
             if label == "engine.call":
-                label = f"{label}:{engine_verb(arguments[0])}"
+                label = f"{label}:{arguments[0].verb}"
             number = self._meddler.before(label)
             result = found(*arguments, **options)
             self._meddler.after(label, number)

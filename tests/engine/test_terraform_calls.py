@@ -19,7 +19,6 @@ import pytest
 from orchestrator.domain.events.events import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.record.states import Liveness
 from orchestrator.domain.values import replace
-from orchestrator.engine.arguments import verb
 from orchestrator.engine.process.call_files import CallFiles, FencedCall
 from orchestrator.engine.process.child import Child
 from orchestrator.engine.process.identity import SystemProcesses
@@ -38,7 +37,9 @@ from tests.fakes.stops import Stop
 APPLY = Apply(Path("saved.tfplan"))
 PLAN = Plan(Path("new.tfplan"))
 #: A call that mutates has a wrapper, one that reads has none: what both promise.
-with_and_without_wrapper = pytest.mark.parametrize("request_made", [APPLY, PLAN], ids=verb)
+with_and_without_wrapper = pytest.mark.parametrize(
+    "request_made", [APPLY, PLAN], ids=[APPLY.verb, PLAN.verb]
+)
 SAY = """
 import json, os, signal, subprocess, sys, time
 def say(text):

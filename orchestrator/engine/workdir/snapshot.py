@@ -114,6 +114,8 @@ MAX_FILES = 20_000
 _MANIFEST = "manifest.json"
 _FILES = "files/"
 _SCHEMA = "orchestrator.snapshot/1"
+#: All but its place: that depends on where the module was read from.
+_VARIABLE_FACTS = ("name", "type", "required", "sensitive", "ephemeral", "nullable")
 
 
 class Entry(Struct, frozen=True):
@@ -152,7 +154,10 @@ def pack(module: Module) -> Snapshot:
     facts: dict[str, Json] = {
         "schema": _SCHEMA,
         "module_path": path,
-        "variables": [_variable_facts(v) for _, v in sorted(module.variables.items())],
+        "variables": [
+            {fact: getattr(variable, fact) for fact in _VARIABLE_FACTS}
+            for _, variable in sorted(module.variables.items())
+        ],
         "provider_sources": dict(sorted(module.provider_sources.items())),
         "provider_blocks": sorted(module.provider_blocks),
         "provider_uses": module.provider_uses and dict(sorted(module.provider_uses.items())),
@@ -262,18 +267,6 @@ def _roots(module: Module) -> list[Path]:
     if module.package:
         directories.add(Path(module.package))
     return sorted(p for p in directories if not any(q in p.parents for q in directories))
-
-
-def _variable_facts(variable: Variable) -> dict[str, Json]:
-    # Without its place: that depends on where the module was read from.
-    return {
-        "name": variable.name,
-        "type": variable.type,
-        "required": variable.required,
-        "sensitive": variable.sensitive,
-        "ephemeral": variable.ephemeral,
-        "nullable": variable.nullable,
-    }
 
 
 class _Collector:
