@@ -227,9 +227,11 @@ def test_what_the_newest_attempt_found_is_not_expected(
     document = status_of(desk.reader, outline())
 
     if reason is None:
+        assert document.verdict is Verdict.OK
         check_expectation(document, "ok")
         return
-    with pytest.raises(Refused, match=f"is not ok: the newest apply of network {reason}"):
+    assert document.verdict is Verdict.ERROR
+    with pytest.raises(Refused, match=f"is error, not ok: the newest apply of network {reason}"):
         check_expectation(document, "ok")
 
 

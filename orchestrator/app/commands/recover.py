@@ -23,7 +23,7 @@ from orchestrator.domain.documents.recovery import (
 from orchestrator.domain.record.record import MISPLACED, Fault, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.states import StepStatus, Verdict
-from orchestrator.domain.record.verdicts import verdict_of
+from orchestrator.domain.record.verdicts import verdict_of, with_failed_attempt
 from orchestrator.domain.recovery.advice import Advice, advise
 from orchestrator.domain.recovery.commands import lock_hint, offers, window_of
 from orchestrator.domain.recovery.context import RecoveryContext, Situation
@@ -81,10 +81,15 @@ def recover(
 
 
 def _verdict(inspection: Inspection, listed: Sequence[str], orphaned: Collection[str]) -> Verdict:
-    rows = {step: (inspection.newest(step), inspection.condition(step)) for step in listed}
+    rows = {step: (_tried(inspection, step), inspection.condition(step)) for step in listed}
     own = [row for step, row in rows.items() if step in inspection.summary.graph]
     hooks_and_orphans = [row for step, row in rows.items() if step not in inspection.summary.graph]
     return verdict_of(own or hooks_and_orphans, orphaned, hooks_and_orphans if own else ())
+
+
+def _tried(inspection: Inspection, step: str) -> OperationRecord | None:
+    record = inspection.newest(step)
+    return record and with_failed_attempt(record, inspection.history.failed_attempt(step))
 
 
 def _step(inspection: Inspection, advice: Advice) -> RecoveryStep:

@@ -28,11 +28,11 @@ from orchestrator.domain.documents.status import (
 from orchestrator.domain.record.record import Attempt, OperationRecord, parent_of
 from orchestrator.domain.record.run_record import NextCommand, RunRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Condition, Status, StepStatus
-from orchestrator.domain.record.verdicts import verdict_of, with_failed_attempt
+from orchestrator.domain.record.verdicts import finding, verdict_of, with_failed_attempt
 from orchestrator.domain.recovery.rerun_rules import failed_attempt, newest_finding
 from orchestrator.domain.target import Target, hook_of
 from orchestrator.domain.transitions.retention import is_overdue
-from orchestrator.errors import InDoubt, OrchestratorError, Refused, StoreUnavailable
+from orchestrator.errors import OrchestratorError, Refused, StoreUnavailable
 
 
 def status_of(
@@ -355,14 +355,6 @@ def _pending(
 
 
 GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
-#: What an attempt may have found of a step that is recorded as it is expected, by its error's code.
-_FINDINGS = {
-    InDoubt.code: "objects in doubt",
-    "vanished": "none of its objects",
-    "lineage": "another provider state",
-    "serial_back": "an older provider state",
-}
-
 
 def check_expectation(
     document: StatusDocument,
@@ -400,10 +392,8 @@ def check_expectation(
         needed = _needed_by_retained(document, graph) if allow_retained and graph else frozenset()
         reasons = {row.step: _why_not_destroyed(row, allow_retained=allow_retained) for row in rows}
         deviations = [reason for step, reason in reasons.items() if reason and step not in needed]
-    elif str(document.verdict) == expected:
-        deviations = [reason for row in rows if (reason := _deviation(row))]
     else:
-        deviations = [f"{row.step} is {row.status}" for row in rows if row.status != expected]
+        deviations = [reason for row in rows if (reason := _deviation(row))]
     if deviations:
         verdict = document.verdict
         state = f"not {expected}" if str(verdict) == expected else f"{verdict}, not {expected}"
@@ -436,14 +426,14 @@ def _needed_by_retained(document: StatusDocument, graph: Graph) -> frozenset[str
 
 def _deviation(row: StepState) -> str:
     """
-    Return why a step with the expected status deviates nevertheless: its newest attempt found other
-    objects or another provider state than recorded, or it was compensated since its apply. Empty if
-    it does not.
+    Return why a step does not count as ok: by its status, by what its newest attempt found, or
+    because it was compensated since its apply. Empty if it does.
     """
+    if row.status not in (StepStatus.OK, StepStatus.RETAINED):
+        return f"{row.step} is {row.status}"
     tried = row.failed_attempt
-    finding = _FINDINGS.get(tried.error.code) if tried is not None and tried.error else None
-    if tried is not None and finding is not None:
-        return f"the newest {tried.command} of {row.step} found {finding}"
+    if tried is not None and (found := finding(tried)) is not None:
+        return f"the newest {tried.command} of {row.step} found {found}"
     if row.compensation is None:
         return ""
     return f"the compensation of {row.step} is {row.compensation.verdict}"

@@ -15,6 +15,15 @@ from orchestrator.domain.record.states import (
     Verdict,
     verdict,
 )
+from orchestrator.errors import InDoubt
+
+#: What an attempt may have found instead of what is recorded as it should be, by its error's code.
+FINDINGS = {
+    InDoubt.code: "objects in doubt",
+    "vanished": "none of its objects",
+    "lineage": "another provider state",
+    "serial_back": "an older provider state",
+}
 
 
 def is_unmade(record: OperationRecord | None) -> bool:
@@ -31,12 +40,18 @@ def is_unmade(record: OperationRecord | None) -> bool:
 
 def with_failed_attempt(record: OperationRecord, tried: Attempt | None) -> OperationRecord:
     """
-    Return the record of a target that does not exist, with the newest attempt ``tried``, if it
-    failed before it was recorded.
+    Return the record with the newest attempt ``tried``, if it failed before it was recorded.
     """
-    if tried is None or record.status not in NOTHING_THERE or tried.run_id <= record.run_id:
+    if tried is None or tried.run_id <= record.run_id:
         return record
     return record.model_copy(update={"last_attempt": tried})
+
+
+def finding(tried: Attempt | None) -> str | None:
+    """
+    Return what an attempt found instead of what is recorded, None if nothing.
+    """
+    return FINDINGS.get(tried.error.code) if tried is not None and tried.error else None
 
 
 def is_partly_applied(record: OperationRecord | None) -> bool:
@@ -51,7 +66,8 @@ def _status(record: OperationRecord | None) -> Status | None:
         return None
     if is_partly_applied(record) and not record.resources.in_doubt:
         return Status.OK
-    in_doubt = record.status in READY and record.resources.in_doubt
+    doubtful = record.resources.in_doubt or finding(record.last_attempt)
+    in_doubt = record.status in READY and doubtful
     return Status.ERROR if in_doubt or is_unmade(record) else record.status
 
 
@@ -62,8 +78,9 @@ def verdict_of(
 ) -> Verdict:
     """
     Return the verdict over the records of steps, each with its condition. A failed apply is an
-    error even if nothing exists, and so is an ok step with an object in doubt. The blueprint is not
-    destroyed while an orphan is alive.
+    error even if nothing exists, and so is an ok step with an object in doubt, or whose newest
+    attempt found something else than recorded. The blueprint is not destroyed while an orphan is
+    alive.
 
     ``beside`` are module hooks and orphans: they count only if they went wrong. What a hook made
     remains, and does not prevent the verdict destroyed. A step that was applied in part, as
