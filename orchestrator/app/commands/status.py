@@ -356,6 +356,7 @@ def _pending(
 
 GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
 
+
 def check_expectation(
     document: StatusDocument,
     expected: str | None,
