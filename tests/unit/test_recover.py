@@ -173,6 +173,28 @@ def test_a_failure_before_any_entry_is_told_from_the_run(desk: Desk) -> None:
     assert found.hint is not None and found.hint.startswith("fix the input")
 
 
+@pytest.mark.parametrize(
+    ("code", "found"),
+    [
+        ("engine_failed", "unadopted"),
+        ("not_as_described", "unadopted"),
+        ("nothing_to_adopt", "never"),
+    ],
+)
+def test_after_a_failed_adoption_no_apply_is_offered(desk: Desk, code: str, found: str) -> None:
+    """
+    An apply is refused while its provider state holds objects without a record.
+    """
+    fault = FAILED.model_copy(update={"phase": "plan", "code": code})
+    failed = ended(status="error").model_copy(update={"error": fault})
+    ran(desk, THIRD, failed, command="adopt", exit_code=10)
+    desk.has("server", run_id=SECOND)
+
+    assert str(row(desk).situation) == found
+    adopt = "orchestrator adopt web -e prod --step network"
+    assert (adopt in [item.command for item in look(desk).next]) == (found == "unadopted")
+
+
 def test_status_tells_of_a_first_apply_that_failed_before_any_entry(desk: Desk) -> None:
     """
     That no record is here is no reason to say nothing: the attempt, and where to go on.

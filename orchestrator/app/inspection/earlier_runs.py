@@ -277,6 +277,17 @@ class RunHistory:
         last = self.last_run(step)
         return last is not None and last[0].command == "destroy"
 
+    def is_unadopted(self, step: str) -> bool:
+        """
+        Return whether the newest run that says what exists of the step found objects without a
+        record, or failed to adopt them.
+        """
+        found = self.finding(step)
+        if found is None or found[1].error is None:
+            return False
+        run, code = found[0], found[1].error.code
+        return code == "unrecorded_state" or (run.command == "adopt" and code != "nothing_to_adopt")
+
     def is_unmoved(self, step: str) -> bool:
         """
         Return whether the newest run with the step was a failed move of its provider state.

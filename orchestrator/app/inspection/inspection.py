@@ -211,7 +211,7 @@ class Inspection:
             occupied=fault.resources if fault and _is_emptied(fault, record) else (),
             state_replaced=_is_refused(fault, record, "lineage"),
             state_back=_is_refused(fault, record, "serial_back"),
-            unadopted=fault is not None and fault.code == "unrecorded_state",
+            unadopted=self.history.is_unadopted(step),
             taken=fault is not None and fault.code in ("exists_already", *MISPLACED),
             misplaced=self._misplaced(step, record, fault),
             moving=self.history.is_moving(record),

@@ -104,9 +104,9 @@ class StepFacts(Struct, frozen=True):
     another object. ``state_replaced``: there is another state than the recorded one;
     ``state_back``: an older version of it. ``moving``: a move of it was cut short.
     - Attempts: ``destroying``: the newest run with the step was a destroy. ``unadopted``: the
-    newest attempt found objects without a record. ``taken``: it found an object that is not its own
-    instead of creating one, or a state that is not its own. ``unrecorded``: neither a record nor a
-    run of the blueprint is known here.
+    newest attempt found objects without a record, or failed to adopt them. ``taken``: it found an
+    object that is not its own instead of creating one, or a state that is not its own.
+    ``unrecorded``: neither a record nor a run of the blueprint is known here.
     - Runs: ``failed_run`` can be retried, ``changed_secrets`` are its secrets that have changed;
     ``earlier_run`` can be rolled back to; ``blockers`` forbid these. ``rerun_inputs`` is the file
     with the command-line inputs of the record's run.
