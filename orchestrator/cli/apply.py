@@ -63,7 +63,6 @@ def apply_command(
     """
     from orchestrator.app.commands.apply import apply
     from orchestrator.app.run.request import ApplyRequest
-    from orchestrator.loading.inputs import InputPolicy
 
     call = with_approval(call, plan_file, approve_only)
     request = ApplyRequest(options=call.options, unfinished=unfinished, from_run=from_run)
@@ -71,7 +70,7 @@ def apply_command(
         from orchestrator.cli.rerun import promote
 
         return promote(call, request, from_run)
-    return load_and_run(call, request, apply, need=InputPolicy.REQUIRED)
+    return load_and_run(call, request, apply)
 
 
 @click.command("destroy", short_help="Destroy the steps and confirm that they are gone.")
@@ -142,10 +141,9 @@ def destroy_command(
     """
     from orchestrator.app.commands.destroy import destroy
     from orchestrator.app.run.request import DestroyRequest
-    from orchestrator.loading.inputs import InputPolicy
 
     call = with_approval(call, plan_file, approve_only)
     request = DestroyRequest(
         options=call.options, skip_before_destroy=skip_before_destroy, repeat=repeat
     )
-    return load_and_run(call, request, destroy, need=InputPolicy.AVAILABLE)
+    return load_and_run(call, request, destroy)

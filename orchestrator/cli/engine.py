@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation, paper
+from orchestrator.cli.invocation import Invocation, print_document
 from orchestrator.cli.running import RunCall, load, load_and_run, reading_services, run_command
 from orchestrator.domain.values import replace
 
@@ -76,7 +76,7 @@ def info(
         source=used.source,
         why=used.why,
     )
-    click.echo(document.to_json() if as_json else engine_text(document, paper(sys.stdout)))
+    print_document(document, engine_text, as_json=as_json)
     return 0
 
 
@@ -112,7 +112,6 @@ def exec_command(call: RunCall, /, *, words: tuple[str, ...]) -> int:
     from orchestrator.app.run.request import ExecRequest
     from orchestrator.domain.engine_commands import EngineCommand
     from orchestrator.errors import Usage
-    from orchestrator.loading.inputs import InputPolicy
 
     engine_command = EngineCommand.parse(words)
     if engine_command.takes_variables and call.options.inputs_given:
@@ -122,7 +121,7 @@ def exec_command(call: RunCall, /, *, words: tuple[str, ...]) -> int:
         )
     if engine_command.mutates:
         request = ExecRequest(options=replace(call.options, jobs=1), words=words)
-        return load_and_run(call, request, execute, need=InputPolicy.AVAILABLE)
+        return load_and_run(call, request, execute)
     if call.options.at is not None:
         raise Usage("--at is for what may change provider state, and this only reads")
     return _look(call, engine_command)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import paper
+from orchestrator.cli.invocation import paper, print_document
 from orchestrator.cli.options import affected, affected_options
 from orchestrator.cli.reports import Reports, report_options
 from orchestrator.cli.running import (
@@ -81,7 +81,8 @@ def gate_command(
       orchestrator gate web-service --allow server=in_doubt --json
     """
     from orchestrator.app.commands.gate import failed_gate
-    from orchestrator.errors import Invalid, StoreUnavailable
+    from orchestrator.errors import Invalid, Refused, StoreUnavailable
+    from orchestrator.views.plan_reports import gate_text
 
     project, selection = call.project, call.selection
     place = approval_place(project.directory, plan_out)
@@ -102,7 +103,10 @@ def gate_command(
     if place is not None and approval is not None and document.verdict != "fail":
         write_approval(place, approval)
     changes = document.plan is not None and document.plan.verdict != "no_changes"
-    return _print_document(call, document) or (2 if detailed_exitcode and changes else 0)
+    print_document(document, gate_text, as_json=call.as_json, verbose=call.verbose)
+    if document.verdict == "fail":
+        return Refused.exit_code
+    return 2 if detailed_exitcode and changes else 0
 
 
 def _judge(
@@ -166,15 +170,3 @@ def _judge(
     drift_on = today if drift else None
     document = gate(deployment, status, planned, allowed=allowed, drift_on=drift_on)
     return document, approval, deployment.path
-
-
-def _print_document(call: RunCall, document: GateDocument) -> int:
-    """
-    Print the document and return the exit code of its verdict.
-    """
-    from orchestrator.errors import Refused
-    from orchestrator.views.plan_reports import gate_text
-
-    text = gate_text(document, paper(sys.stdout, verbose=call.verbose))
-    click.echo(document.to_json() if call.as_json else text)
-    return Refused.exit_code if document.verdict == "fail" else 0

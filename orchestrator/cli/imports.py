@@ -35,13 +35,12 @@ def import_command(call: RunCall, /, *, address: str, object_id: str) -> int:
     from orchestrator.app.commands.imports import import_one
     from orchestrator.app.run.request import ImportRequest, ImportSpec
     from orchestrator.errors import Usage
-    from orchestrator.loading.inputs import InputPolicy
 
     if not (address and object_id):
         raise Usage("ADDRESS and ID cannot be empty", hint="is a variable of the shell not set?")
     options = replace(call.options, jobs=1)
     request = ImportRequest(options=options, adopt=(ImportSpec(address, object_id),))
-    return load_and_run(call, request, import_one, need=InputPolicy.REQUIRED)
+    return load_and_run(call, request, import_one)
 
 
 @click.command("adopt", short_help="Start recording existing state.")
@@ -66,7 +65,6 @@ def adopt_command(call: RunCall, /, *, accept_changes: str | None) -> int:
     """
     from orchestrator.app.commands.imports import adopt
     from orchestrator.app.run.request import AdoptRequest
-    from orchestrator.loading.inputs import InputPolicy
 
     request = AdoptRequest(options=call.options, accept_changes=accept_changes)
-    return load_and_run(call, request, adopt, need=InputPolicy.REQUIRED)
+    return load_and_run(call, request, adopt)

@@ -7,18 +7,22 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
 import click
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from orchestrator.domain.json_model import JsonDocument
     from orchestrator.ports.system import Sink
     from orchestrator.project import ProjectContext
     from orchestrator.views.human import HumanView
     from orchestrator.views.jsonl import JsonLinesView
     from orchestrator.views.page import Paper
+
+Document = TypeVar("Document", bound="JsonDocument")
 
 #: What a command that makes a run leaves in the meta data of its context.
 MAKES_RUN = "orchestrator.makes_run"
@@ -85,6 +89,20 @@ class Invocation(Struct, frozen=True):
         from orchestrator.views.jsonl import LoggedSink
 
         return LoggedSink(shown, sys.stderr, level=self.log_level)
+
+
+def print_document(
+    document: Document,
+    text: Callable[[Document, Paper], str],
+    *,
+    as_json: bool,
+    verbose: bool = False,
+) -> None:
+    """
+    Print a document on stdout: as JSON, or as text for people.
+    """
+    shown = document.to_json() if as_json else text(document, paper(sys.stdout, verbose=verbose))
+    click.echo(shown)
 
 
 def paper(stream: TextIO, *, verbose: bool = False) -> Paper:

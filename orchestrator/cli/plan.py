@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import paper
+from orchestrator.cli.invocation import paper, print_document
 from orchestrator.cli.options import affected, affected_options
 from orchestrator.cli.reports import Reports, report_options
 from orchestrator.cli.running import (
@@ -214,6 +214,5 @@ def drift_command(call: RunCall, /, *, detailed_exitcode: bool) -> int:
         call.invocation, call.project, deployment, engine=call.engine
     ) as services:
         document, code = drift(services, deployment, request)
-    text = drift_text(document, paper(sys.stdout, verbose=call.verbose))
-    click.echo(document.to_json() if call.as_json else text)
+    print_document(document, drift_text, as_json=call.as_json, verbose=call.verbose)
     return code

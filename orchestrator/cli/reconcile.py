@@ -131,7 +131,6 @@ def reconcile_command(
     """
     from orchestrator.app.commands.reconcile import reconcile
     from orchestrator.app.run.request import ReconcileRequest
-    from orchestrator.loading.inputs import InputPolicy
 
     request = ReconcileRequest(
         options=call.options,
@@ -145,7 +144,7 @@ def reconcile_command(
         dismiss_errored_state=dismiss_errored_state,
         unlock=unlock,
     )
-    return load_and_run(call, request, reconcile, need=InputPolicy.AVAILABLE)
+    return load_and_run(call, request, reconcile)
 
 
 @click.command("verify", short_help="Run the checks and record their verdict.")
@@ -164,10 +163,9 @@ def verify_command(call: RunCall) -> int:
     """
     from orchestrator.app.commands.verify import verify
     from orchestrator.app.run.request import VerifyRequest
-    from orchestrator.loading.inputs import InputPolicy
 
     request = VerifyRequest(options=call.options)
-    return load_and_run(call, request, verify, need=InputPolicy.AVAILABLE)
+    return load_and_run(call, request, verify)
 
 
 @click.command("compensate", short_help="Run the compensations that steps declare.")
@@ -194,7 +192,6 @@ def compensate_command(call: RunCall, /, *, repeat: str | None) -> int:
     """
     from orchestrator.app.commands.compensate import compensate
     from orchestrator.app.run.request import CompensateRequest
-    from orchestrator.loading.inputs import InputPolicy
 
     request = CompensateRequest(options=call.options, repeat=repeat)
-    return load_and_run(call, request, compensate, need=InputPolicy.AVAILABLE)
+    return load_and_run(call, request, compensate)

@@ -168,10 +168,9 @@ def redeploy_command(call: RunCall, /, *, from_run: str | None) -> int:
     """
     from orchestrator.app.commands.rerun import redeploy
     from orchestrator.app.run.request import RedeployRequest
-    from orchestrator.loading.inputs import InputPolicy
 
     request = RedeployRequest(options=call.options, from_run=from_run)
-    return load_and_run(call, request, redeploy, need=InputPolicy.REQUIRED)
+    return load_and_run(call, request, redeploy)
 
 
 @click.command("rollback", short_help="Re-apply a named earlier run.")

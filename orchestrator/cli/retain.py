@@ -58,10 +58,9 @@ def retain_command(call: RunCall, /, *, owner: str, review_by: str) -> int:
     """
     from orchestrator.app.commands.retain import retain
     from orchestrator.app.run.request import RetainRequest
-    from orchestrator.loading.inputs import InputPolicy
 
     request = RetainRequest(options=call.options, owner=owner, review_by=review_by)
-    return load_and_run(call, request, retain, need=InputPolicy.AVAILABLE)
+    return load_and_run(call, request, retain)
 
 
 @click.command("release", short_help="Stop retaining steps.")
@@ -93,7 +92,6 @@ def release_command(call: RunCall) -> int:
     """
     from orchestrator.app.commands.retain import release
     from orchestrator.app.run.request import ReleaseRequest
-    from orchestrator.loading.inputs import InputPolicy
 
     request = ReleaseRequest(options=call.options)
-    return load_and_run(call, request, release, need=InputPolicy.AVAILABLE)
+    return load_and_run(call, request, release)

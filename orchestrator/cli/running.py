@@ -221,21 +221,15 @@ def load(call: RunCall, need: InputPolicy, *, whole: bool = False) -> Deployment
     return deployment_with_orphans(call.project, call.selection, open_store, whole=whole)
 
 
-def load_and_run(
-    call: RunCall, request: Request, use_case: UseCase[Request], *, need: InputPolicy
-) -> int:
+def load_and_run(call: RunCall, request: Request, use_case: UseCase[Request]) -> int:
     """
     Load the blueprint, run the request and return the exit code.
-
-    Only a command that requires all inputs uses the current modules; then they must accept the
-    engine.
     """
     from orchestrator.loading.inputs import InputPolicy
 
+    need = InputPolicy.REQUIRED if request.uses_current else InputPolicy.AVAILABLE
     deployment = load(call, need, whole=request.verb in ("exec", "reconcile"))
-    return run_use_case(
-        call, request, use_case, deployment, current_modules=need is InputPolicy.REQUIRED
-    )
+    return run_use_case(call, request, use_case, deployment, current_modules=request.uses_current)
 
 
 def run_use_case(
@@ -394,8 +388,14 @@ def approval_place(directory: Path, file: Path | None) -> Path | None:
     """
     from orchestrator.errors import Usage
 
-    place = None if file is None else directory / file
-    if place is not None and not os.access(place if place.exists() else place.parent, os.W_OK):
+    if file is None:
+        return None
+    place = directory / file
+    try:
+        writable = os.access(place if place.exists() else place.parent, os.W_OK)
+    except OSError:  # its name is too long
+        writable = False
+    if not writable:
         raise Usage(f"{place} cannot be written", hint="name a file in a directory that exists")
     return place
 

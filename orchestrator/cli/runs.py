@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation, paper
+from orchestrator.cli.invocation import Invocation, print_document
 
 if TYPE_CHECKING:
     from orchestrator.app.inspection.read_context import ReadContext
@@ -71,7 +70,7 @@ def runs_command(
     locations = store_locations(project, blueprint, environment)
     with _open_all(project, locations) as readers:
         document = newest_runs(readers, blueprint, environment, limit)
-    click.echo(document.to_json() if as_json else runs_text(document, paper(sys.stdout)))
+    print_document(document, runs_text, as_json=as_json)
     return 0 if document.is_whole else StoreUnavailable.exit_code
 
 
@@ -95,8 +94,7 @@ def show(invocation: Invocation, run_id: str, verbose: bool, as_json: bool) -> i
     project = invocation.project()
     with _open_all(project, store_locations(project)) as readers:
         document = run_details(readers, run_id)
-    shown = paper(sys.stdout, verbose=verbose)
-    click.echo(document.to_json() if as_json else run_text(document, shown))
+    print_document(document, run_text, as_json=as_json, verbose=verbose)
     return 0
 
 
@@ -154,6 +152,5 @@ def history_command(invocation: Invocation, target: str, verbose: bool, as_json:
     summary = summary_of_target(project, parsed)
     with composition.open_read_context(project, summary.operations if summary else None) as reader:
         document = history_of(reader, parsed)
-    shown = paper(sys.stdout, verbose=verbose)
-    click.echo(document.to_json() if as_json else history_text(document, shown))
+    print_document(document, history_text, as_json=as_json, verbose=verbose)
     return 0

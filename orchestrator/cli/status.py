@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-import sys
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation, paper
+from orchestrator.cli.invocation import Invocation, print_document
 from orchestrator.cli.running import reading_services, recorded_summary
 
 if TYPE_CHECKING:
@@ -77,7 +77,6 @@ def status_command(
 
     invocation: Invocation = ctx.obj
     project = invocation.project()
-    shown = paper(sys.stdout, verbose=verbose)
     if allow_retained and expect != "destroyed":
         raise Usage("--allow-retained goes with --expect destroyed")
     if verify and (expect != "destroyed" or everything or blueprint is None):
@@ -99,7 +98,7 @@ def status_command(
                 partial(composition.open_store, project),
             ),
         )
-        click.echo(listed.to_json() if as_json else status_list_text(listed, shown))
+        print_document(listed, status_list_text, as_json=as_json, verbose=verbose)
         for document in listed.blueprints:
             graph = graphs.get((document.blueprint, document.environment))
             check_expectation(document, expect, allow_retained=allow_retained, graph=graph)
@@ -111,7 +110,7 @@ def status_command(
         document = status_of(reader, summary, selected)
         if expect is not None:
             reader.check_not_gone_back()
-    click.echo(document.to_json() if as_json else status_text(document, shown))
+    print_document(document, status_text, as_json=as_json, verbose=verbose)
     check_expectation(document, expect, allow_retained=allow_retained, graph=summary.graph)
     if verify:
         _verify(invocation, BlueprintSelection(blueprint, environment), document)
@@ -169,7 +168,7 @@ def outputs_command(
     selected = summary.graph.select_some(steps, exclude) if steps or exclude else None
     with composition.open_read_context(project, summary.operations) as reader:
         document = outputs_of(reader, summary, selected)
-    click.echo(document.to_json() if as_json else outputs_text(document, paper(sys.stdout)))
+    print_document(document, outputs_text, as_json=as_json)
     return 0
 
 
@@ -205,12 +204,10 @@ def recover_command(
     from orchestrator.views.recovery import recovery_text
 
     project = invocation.project()
-    shown = paper(sys.stdout, verbose=verbose)
     summary = recorded_summary(project, blueprint, environment)
     with composition.open_read_context(project, summary.operations) as reader:
         selected = select_targets(reader, summary, steps, exclude)
-        document = recover(
-            reader, summary, selected, now=shown.now, settle=project.settings.settle_seconds
-        )
-    click.echo(document.to_json() if as_json else recovery_text(document, shown))
+        settle = project.settings.settle_seconds
+        document = recover(reader, summary, selected, now=datetime.now(UTC), settle=settle)
+    print_document(document, recovery_text, as_json=as_json, verbose=verbose)
     return 0

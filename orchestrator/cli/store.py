@@ -4,16 +4,15 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation, paper
+from orchestrator.cli.invocation import Invocation, print_document
 from orchestrator.cli.running import RunCall, load_and_run, run_command
 from orchestrator.domain.values import replace
 
@@ -24,35 +23,48 @@ if TYPE_CHECKING:
     from orchestrator.stores.sequence_memory import WatchedStore
 
 
-_of_blueprint = click.option(
-    "--blueprint",
-    "blueprint",
-    metavar="BLUEPRINT",
-    help="The store of this blueprint; by default the project's only store.",
-)
-_url = click.option("--url", metavar="URL", help="This store, instead of the project's.")
-
 #: Bytes of an export that are read at once, as all of it is checked before anything is written.
 _LARGEST_EXPORT = 1 << 30
 
 
-@contextmanager
-def _open(
-    project: ProjectContext, url: str | None, blueprint: str | None, environment: str | None
-) -> Iterator[WatchedStore]:
-    from orchestrator import composition
-    from orchestrator.domain.blueprint.blueprint import StoreLocation
-    from orchestrator.loading.summary import load_summary
-    from orchestrator.project import BlueprintSelection
+def _with_store(function: Callable[..., int]) -> Callable[..., int]:
+    """
+    Add the options that name a store; the command gets the project and that store, open.
+    """
 
-    if url is not None:
-        location = StoreLocation(url=url)
-    elif blueprint is not None:
-        location = load_summary(project, BlueprintSelection(blueprint, environment)).operations
-    else:
-        location = _only_store(project)
-    with composition.open_store(project, location) as store:
-        yield store
+    @functools.wraps(function)
+    def command(
+        invocation: Invocation,
+        /,
+        *,
+        url: str | None,
+        blueprint: str | None,
+        environment: str | None,
+        **values: Any,
+    ) -> int:
+        from orchestrator import composition
+        from orchestrator.domain.blueprint.blueprint import StoreLocation
+        from orchestrator.loading.summary import load_summary
+        from orchestrator.project import BlueprintSelection
+
+        project = invocation.project()
+        if url is not None:
+            location = StoreLocation(url=url)
+        elif blueprint is not None:
+            location = load_summary(project, BlueprintSelection(blueprint, environment)).operations
+        else:
+            location = _only_store(project)
+        with composition.open_store(project, location) as store:
+            return function(project, store, **values)
+
+    text = "The store of this blueprint; by default the project's only store."
+    for option in (
+        click.option("--url", metavar="URL", help="This store, instead of the project's."),
+        options.environment,
+        click.option("--blueprint", metavar="BLUEPRINT", help=text),
+    ):
+        command = option(command)
+    return click.pass_obj(command)
 
 
 def _only_store(project: ProjectContext) -> StoreLocation:
@@ -95,18 +107,9 @@ def store_command() -> None:
 
 
 @store_command.command("check")
-@_of_blueprint
-@options.environment
-@_url
+@_with_store
 @options.json_document
-@click.pass_obj
-def check(
-    invocation: Invocation,
-    blueprint: str | None,
-    environment: str | None,
-    url: str | None,
-    as_json: bool,
-) -> int:
+def check(project: ProjectContext, store: WatchedStore, *, as_json: bool) -> int:
     """
     Check that a store does what runs rely on: each permission, response times, and conditional
     writes by concurrent writers.
@@ -120,10 +123,8 @@ def check(
     from orchestrator.errors import StoreUnavailable
     from orchestrator.views.listings import check_text
 
-    project = invocation.project()
-    with _open(project, url, blueprint, environment) as store:
-        document = check_store(store, composition.store_holder(project, "check").claim)
-    click.echo(document.to_json() if as_json else check_text(document, paper(sys.stdout)))
+    document = check_store(store, composition.store_holder(project, "check").claim)
+    print_document(document, check_text, as_json=as_json)
     return 0 if document.ok else StoreUnavailable.exit_code
 
 
@@ -185,17 +186,12 @@ def copy(
             environment=environment,
             progress=_progress,
         )
-    return _copied(document, as_json=as_json)
+    return _show_copy(document, as_json=as_json)
 
 
 @store_command.command("export")
-@_of_blueprint
-@options.environment
-@_url
-@click.pass_obj
-def export(
-    invocation: Invocation, blueprint: str | None, environment: str | None, url: str | None
-) -> int:
+@_with_store
+def export(_: ProjectContext, store: WatchedStore) -> int:
     """
     Print every target with all its entries, one JSON document per line; their number is printed on
     stderr.
@@ -205,31 +201,21 @@ def export(
       orchestrator store export > records.jsonl
     """
     from orchestrator.app.commands.store import export_store
+    from orchestrator.domain.text import count
 
-    project, count = invocation.project(), 0
-    with _open(project, url, blueprint, environment) as store:
-        for line in export_store(store):
-            click.echo(line)
-            count += 1
-        click.echo(f"{count} target{'s' if count != 1 else ''} of {store.url}", err=True)
+    number = 0
+    for line in export_store(store):
+        click.echo(line)
+        number += 1
+    click.echo(f"{count(number, 'target')} of {store.url}", err=True)
     return 0
 
 
 @store_command.command("import")
 @click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@_of_blueprint
-@options.environment
-@_url
+@_with_store
 @options.json_document
-@click.pass_obj
-def import_(
-    invocation: Invocation,
-    file: Path,
-    blueprint: str | None,
-    environment: str | None,
-    url: str | None,
-    as_json: bool,
-) -> int:
+def import_(project: ProjectContext, store: WatchedStore, *, file: Path, as_json: bool) -> int:
     """
     Append the entries of an export. Existing entries are recognised; a target with other entries is
     refused.
@@ -248,26 +234,19 @@ def import_(
     except OSError as exc:
         problem = Problem(f"cannot be read: {exc.strerror}", Location(str(file)))
         raise Invalid([problem]) from exc
-    project = invocation.project()
-    with _open(project, url, blueprint, environment) as store:
-        document = import_store(
-            text.split("\n"),
-            store.unwatched,
-            composition.store_holder(project, "import"),
-            source=str(file),
-            progress=_progress,
-        )
-    return _copied(document, as_json=as_json)
+    document = import_store(
+        text.split("\n"),
+        store.unwatched,
+        composition.store_holder(project, "import"),
+        source=str(file),
+        progress=_progress,
+    )
+    return _show_copy(document, as_json=as_json)
 
 
 @store_command.command("migrate")
-@_of_blueprint
-@options.environment
-@_url
-@click.pass_obj
-def migrate(
-    invocation: Invocation, blueprint: str | None, environment: str | None, url: str | None
-) -> int:
+@_with_store
+def migrate(_: ProjectContext, store: WatchedStore) -> int:
     """
     Migrate the tables of a store to this version, as its first use does. Use it with a role that
     may create tables if runs use one that may not. Buckets have no tables.
@@ -276,9 +255,8 @@ def migrate(
     Example:
       orchestrator store migrate --url postgres://owner@db.internal/states
     """
-    with _open(invocation.project(), url, blueprint, environment) as store:
-        store.probe()
-        click.echo(f"{store.url}: of this version, and it can be written")
+    store.probe()
+    click.echo(f"{store.url}: of this version, and it can be written")
     return 0
 
 
@@ -300,19 +278,15 @@ def migrate(
     help="Keep so many runs of each blueprint and environment, however old.",
 )
 @click.option("-y", "--yes", "remove", is_flag=True, allow_from_autoenv=False, help="Remove them.")
-@_of_blueprint
-@options.environment
-@_url
+@_with_store
 @options.json_document
-@click.pass_obj
 def prune(
-    invocation: Invocation,
+    project: ProjectContext,
+    store: WatchedStore,
+    *,
     older_than: int,
     keep: int,
     remove: bool,
-    blueprint: str | None,
-    environment: str | None,
-    url: str | None,
     as_json: bool,
 ) -> int:
     """
@@ -326,23 +300,21 @@ def prune(
       orchestrator store prune --blueprint web-service -e prod
       orchestrator store prune --older-than 365 --keep 5 --yes
     """
-    from datetime import timedelta
+    from datetime import UTC, datetime, timedelta
 
     from orchestrator import composition
     from orchestrator.app.commands.store_holder import prune
     from orchestrator.views.listings import prune_text
 
-    project, shown = invocation.project(), paper(sys.stdout)
-    with _open(project, url, blueprint, environment) as store:
-        document = prune(
-            store,
-            composition.store_holder(project, "prune"),
-            now=shown.now,
-            older_than=timedelta(days=older_than),
-            keep=keep,
-            remove=remove,
-        )
-    click.echo(document.to_json() if as_json else prune_text(document, shown))
+    document = prune(
+        store,
+        composition.store_holder(project, "prune"),
+        now=datetime.now(UTC),
+        older_than=timedelta(days=older_than),
+        keep=keep,
+        remove=remove,
+    )
+    print_document(document, prune_text, as_json=as_json)
     return 0
 
 
@@ -350,10 +322,10 @@ def _progress(line: str) -> None:
     click.echo(line, err=True)
 
 
-def _copied(document: StoreCopyDocument, *, as_json: bool) -> int:
+def _show_copy(document: StoreCopyDocument, *, as_json: bool) -> int:
     from orchestrator.views.listings import copy_text
 
-    click.echo(document.to_json() if as_json else copy_text(document, paper(sys.stdout)))
+    print_document(document, copy_text, as_json=as_json)
     return 0
 
 
@@ -365,17 +337,9 @@ def _copied(document: StoreCopyDocument, *, as_json: bool) -> int:
     metavar="TARGET",
     help="Accept that the record of this target is lost; no blueprint has the target any more.",
 )
-@_of_blueprint
-@options.environment
-@_url
-@click.pass_obj
+@_with_store
 def accept_restored(
-    invocation: Invocation,
-    reason: str,
-    lost: tuple[str, ...],
-    blueprint: str | None,
-    environment: str | None,
-    url: str | None,
+    project: ProjectContext, store: WatchedStore, *, reason: str, lost: tuple[str, ...]
 ) -> int:
     """
     Accept a store that is older than what this machine has seen, after a restore from a backup.
@@ -390,16 +354,12 @@ def accept_restored(
     from orchestrator import composition
     from orchestrator.app.commands.store import accept_restored
 
-    project = invocation.project()
-    with _open(project, url, blueprint, environment) as store:
-        older = accept_restored(
-            store, composition.store_holder(project, "accept-restored").claim, reason, lost=lost
-        )
-        place = store.url
+    claim = composition.store_holder(project, "accept-restored").claim
+    older = accept_restored(store, claim, reason, lost=lost)
     for message in older:
         click.echo(message)
     done = "its records are believed from now on"
-    click.echo(done if older else f"{place} is not older than this machine has seen it")
+    click.echo(done if older else f"{store.url} is not older than this machine has seen it")
     return 0
 
 
@@ -434,7 +394,6 @@ def move(call: RunCall, /) -> int:
     """
     from orchestrator.app.commands.backend_move import move_state
     from orchestrator.app.run.request import MoveRequest
-    from orchestrator.loading.inputs import InputPolicy
 
     request = MoveRequest(options=replace(call.options, jobs=1))
-    return load_and_run(call, request, move_state, need=InputPolicy.AVAILABLE)
+    return load_and_run(call, request, move_state)

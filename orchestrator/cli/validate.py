@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import Invocation, paper
+from orchestrator.cli.invocation import Invocation, paper, print_document
 from orchestrator.cli.options import affected, affected_options
 from orchestrator.cli.reports import annotate_problems
 
@@ -88,7 +88,7 @@ def validate_command(
         blueprints=tuple(checked),
         problems=problem_documents(problems),
     )
-    click.echo(document.to_json() if as_json else validation_text(document, paper(sys.stdout)))
+    print_document(document, validation_text, as_json=as_json)
     return Invalid.exit_code if problems else 0
 
 

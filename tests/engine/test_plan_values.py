@@ -412,9 +412,10 @@ def test_a_report_that_cannot_be_written_fails_nothing(project: Project) -> None
     assert ended.code == 2
     assert "no/such/place.xml cannot be written" in ended.err
     # An approval that cannot be written is found before anybody waits for its plan.
-    refused = project.run("plan", "m", "--out", "no/such/place.json")
-    assert (refused.code, refused.out) == (64, "")
-    assert "cannot be written" in refused.err
+    for place in ("no/such/place.json", "long" * 100):
+        refused = project.run("plan", "m", "--out", place)
+        assert (refused.code, refused.out) == (64, "")
+        assert "cannot be written" in refused.err
 
 
 def test_what_is_wrong_with_a_blueprint_is_annotated_where_it_stands(project: Project) -> None:

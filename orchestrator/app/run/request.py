@@ -96,10 +96,13 @@ class RunOptions(Struct, frozen=True, kw_only=True):
 
 class RunRequest(Struct, frozen=True, kw_only=True):
     """
-    The fields that all requests share. ``lineage`` is the earlier run that this one repeats.
+    The fields that all requests share. ``lineage`` is the earlier run that this one repeats;
+    ``uses_current`` is true if it works with the current modules and requires all inputs, else it
+    works with what is recorded.
     """
 
     verb: ClassVar[Verb]
+    uses_current: ClassVar[bool] = False
     options: RunOptions = field(default_factory=RunOptions)
     lineage: Lineage | None = None
 
@@ -159,6 +162,7 @@ class ApplyRequest(RunRequest, frozen=True, kw_only=True):
     """
 
     verb: ClassVar[Verb] = "apply"
+    uses_current: ClassVar[bool] = True
     unfinished: bool = False
     from_run: str | None = None
 
@@ -267,6 +271,7 @@ class AdoptRequest(RunRequest, frozen=True, kw_only=True):
     """
 
     verb: ClassVar[Verb] = "adopt"
+    uses_current: ClassVar[bool] = True
     accept_changes: str | None = None
 
     @property
@@ -280,6 +285,7 @@ class ImportRequest(RunRequest, frozen=True, kw_only=True):
     """
 
     verb: ClassVar[Verb] = "import"
+    uses_current: ClassVar[bool] = True
     adopt: tuple[ImportSpec, ...]
 
 
