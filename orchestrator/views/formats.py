@@ -4,6 +4,7 @@ Texts that all views share: actions, times, durations, counts, exit codes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -138,6 +139,28 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+
+
+def object_text(address: str, id_: str | None) -> str:
+    """
+    Return the address of an object, and its id if it is known.
+    """
+    return f"{address} [{id_}]" if id_ else address
+
+
+def status_counts(statuses: Iterable[StepStatus]) -> str:
+    """
+    Count the steps by status: "2 ok, 1 error".
+    """
+    numbers = Counter(statuses)
+    return ", ".join(f"{numbers[status]} {status}" for status in StepStatus if numbers[status])
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """
+    Return a verdict in words; an interruption, which somebody must see to, in capitals.
+    """
+    return verdict.upper() if verdict is Verdict.INTERRUPTED else verdict.replace("_", " ")
 
 
 def retained_text(retained: Retention) -> str:

@@ -40,6 +40,7 @@ from orchestrator.views.formats import (
     SYMBOLS,
     duration,
     lineage_text,
+    object_text,
 )
 from orchestrator.views.outcome import diagnostic, diagnostic_location, outcome_text
 from orchestrator.views.page import Page, Paper, Part, cells
@@ -198,7 +199,7 @@ class HumanView:
 
     def _object(self, page: Page, event: ObjectEvent) -> None:
         key = (event.step, event.address)
-        name = f"{event.address} [{event.id}]" if event.id else event.address
+        name = object_text(event.address, event.id)
         symbol: Part = (SYMBOLS[event.action], ACTION_STYLE[event.action])
         took = "" if event.elapsed is None else f" after {duration(event.elapsed)}"
         match event.state:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
@@ -25,6 +25,7 @@ from orchestrator.views.formats import (
     STATUS_STYLE,
     SYMBOLS,
     moment,
+    object_text,
     retained_text,
     utc,
 )
@@ -139,6 +140,18 @@ def attempt_text(attempt: Attempt) -> str:
     """
     how = "failed" if attempt.mutated else "failed and changed nothing"
     return f"{attempt.command} {how}: {attempt.error.summary if attempt.error else 'unknown'}"
+
+
+def tainted_text(addresses: Iterable[str]) -> str:
+    return f"{', '.join(addresses)} (half-made: the next apply replaces it)"
+
+
+def failed_text(code: str | None, command: str | None) -> str:
+    """
+    Return what failed, before the time: "apply failed", or what is left to do "since".
+    """
+    unfinished = UNFINISHED.get(code or "")
+    return f"{unfinished}, since" if unfinished else f"{command or 'a command'} failed"
 
 
 def counts_text(step: StepRun) -> str:
@@ -265,8 +278,7 @@ def failures(
     ]
     if not failed:
         return
-    page.gap()
-    page.line((heading, "bold"))
+    page.heading(heading)
     for step in failed:
         fault = step.error
         head = fault_text(fault) if fault else step.last_error or "no reason known"
@@ -322,8 +334,7 @@ def warnings(page: Page, steps: Iterable[StepRun]) -> None:
     """
     warned = [step for step in steps if step.warnings]
     if warned:
-        page.gap()
-        page.line(("Warnings", "bold"))
+        page.heading("Warnings")
     for step in warned:
         page.line((step.step, "bold"), ":", indent=2)
         for item in step.warnings:
@@ -397,16 +408,14 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
             if certain and not (counted and own and set(certain) <= set(own.objects)):
                 rows.append([(label, "dim"), shortened_list(certain)])
         if tainted:
-            text = f"{', '.join(tainted)} (half-made: the next apply replaces it)"
-            rows.append([("tainted", "warn"), text])
+            rows.append([("tainted", "warn"), tainted_text(tainted)])
         for item in doubts:
             rows.append([("in doubt", "bad"), doubt_text(item, shown=_shown_text(step.error))])
             rows += [[("", "dim"), words] for words in readback_texts(item.readback)]
         if not rows:
             continue
         if not begun:
-            page.gap()
-            page.line(("Objects", "bold"))
+            page.heading("Objects")
             begun = True
         page.line((step.step, "bold"), indent=2)
         page.table(rows, indent=4)
@@ -428,36 +437,43 @@ def doubt_text(item: Doubt, *, shown: str = "") -> str:
     screen already shows (``shown``).
     """
     since = f", {item.action} began {utc(item.started_at)}" if item.started_at else ""
-    name = f"{item.address} [{item.id}]" if item.id else item.address
+    name = object_text(item.address, item.id)
     return f"{SYMBOLS[item.action]} {name}{since}{shortened_why(item.why, shown)}"
 
 
-def heartbeat_rows(
+#: A fact about a step: its label, the label's style, and the text.
+Fact = tuple[str, str, Part]
+
+
+def add_facts(page: Page, facts: Iterable[Fact], *, width: int = 0) -> None:
+    """
+    Add facts as a table; labels take at least ``width`` columns.
+    """
+    page.table([[(f"{label:<{width}}", style), text] for label, style, text in facts], indent=4)
+
+
+def heartbeat_facts(
     in_flight: Iterable[InFlight],
     completed: Sequence[Completed],
     more: int,
     *,
     alive: bool,
     verbose: bool,
-) -> list[tuple[str, str, str]]:
+) -> Iterator[Fact]:
     """
-    Return label, style and text of the last heartbeat: the newest completed objects and all in
-    flight. Those are marked as bad if the run is not ``alive``.
+    Yield the last heartbeat: the newest completed objects and all in flight. Those are marked as
+    bad if the run is not ``alive``.
     """
     shown = completed if verbose else completed[-_MANY:]
-    rows = []
     if more := more + len(completed) - len(shown):
-        rows.append(("done", "good", f"{more} more, before these"))
+        yield "done", "good", f"{more} more, before these"
     for item in shown:
-        rows.append(("done", "good", f"{_object(item, item.id)}, {DONE[item.action]}"))
+        name = f"{SYMBOLS[item.action]} {object_text(item.address, item.id)}"
+        yield "done", "good", f"{name}, {DONE[item.action]}"
     for flight in in_flight:
-        text = f"{_object(flight)}, {DOING[flight.action]} since {utc(flight.started_at)}"
-        rows.append(("under way", "cyan" if alive else "bad", text))
-    return rows
-
-
-def _object(item: InFlight, id_: str | None = None) -> str:
-    return f"{SYMBOLS[item.action]} {item.address}" + (f" [{id_}]" if id_ else "")
+        name = f"{SYMBOLS[flight.action]} {flight.address}"
+        text = f"{name}, {DOING[flight.action]} since {utc(flight.started_at)}"
+        yield "under way", "cyan" if alive else "bad", text
 
 
 def shortened_why(why: str, shown: str) -> str:

@@ -181,6 +181,13 @@ class Page(Struct):
         if self._lines and self._lines[-1].strip():
             self._put([])
 
+    def heading(self, title: str, style: str = "bold", *, more: str = "") -> None:
+        """
+        Add an empty line and the title of a section; ``more`` follows on its line.
+        """
+        self.gap()
+        self.line((title, style), more)
+
     def rule(self) -> None:
         """
         Add a horizontal line.

@@ -23,7 +23,7 @@ from orchestrator.views.plan_changes import (
     plan_diagnostic,
     warnings,
 )
-from orchestrator.views.summary import next_commands
+from orchestrator.views.summary import next_commands, orphaned_targets
 
 if TYPE_CHECKING:
     from orchestrator.domain.documents.plan import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 #: which the reader has been told why they could not be planned.
 Extent = Literal["summary", "changes", "possible"]
 
+_ALIVE = "alive, no longer in the blueprint"
 #: Lines after which what a plan comes to is told again: its head has left the screen.
 _SCREEN = 40
 
@@ -99,8 +100,7 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
         losses(page, document)
     forbidden(page, document)
     if document.affected:
-        page.gap()
-        page.line(("Touched by the change", "bold"))
+        page.heading("Touched by the change")
         for item in document.affected:
             page.line((item.step, "bold"), f"  {'; '.join(item.reasons)}", indent=2, hang=4)
     page.gap()
@@ -114,23 +114,14 @@ def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes
             step_plan(page, step)
     if unchanged:
         page.line(("no changes", "bold"), f": {', '.join(unchanged)}", indent=2)
-    _orphaned(page, document.orphaned, "not in this plan")
+    orphaned_targets(page, document.orphaned, f"{_ALIVE}, not in this plan")
     if page.height > _SCREEN:
         page.gap()
         page.line(*summary)
     if document.out:
-        page.gap()
-        page.line(("saved", "bold"), f": {document.out}")
+        page.heading("saved", more=f": {document.out}")
     next_commands(page, document.next)
     return page.render()
-
-
-def _orphaned(page: Page, targets: Sequence[str], missing: str) -> None:
-    if targets:
-        page.gap()
-        page.line(("Orphaned", "warn"), f": alive, no longer in the blueprint, {missing}")
-    for target in targets:
-        page.line(target, indent=2)
 
 
 def _is_quiet(step: PlannedStep) -> bool:
@@ -182,8 +173,7 @@ def losses(page: Page, document: PlanDocument) -> None:
     ]
     if not removed:
         return
-    page.gap()
-    page.line(("Destroyed or replaced", "bad"))
+    page.heading("Destroyed or replaced", "bad")
     for step, item in removed:
         mark = (f"{SYMBOLS[item.action]:>3} ", ACTION_STYLE[item.action])
         page.line(mark, (step, "bold"), f"  {item.name}", indent=2, hang=6)
@@ -299,7 +289,7 @@ def drift_text(document: DriftDocument, paper: Paper) -> str:
         _step(page, step)
     for address in document.expired:
         page.line(("warning", "warn"), f": the rule that accepts drift of {address} has expired")
-    _orphaned(page, document.orphaned, "not looked at")
+    orphaned_targets(page, document.orphaned, f"{_ALIVE}, not checked")
     return page.render()
 
 

@@ -11,17 +11,29 @@ from orchestrator.domain.record.states import Liveness, StepStatus, Verdict
 from orchestrator.domain.recovery.commands import RemedyDocument
 from orchestrator.domain.recovery.context import Situation
 from orchestrator.domain.text import count
-from orchestrator.views.formats import STATUS_STYLE, SYMBOLS, duration, moment, selection_text, utc
+from orchestrator.views.formats import (
+    STATUS_STYLE,
+    SYMBOLS,
+    duration,
+    moment,
+    object_text,
+    retained_text,
+    selection_text,
+    utc,
+    verdict_text,
+)
 from orchestrator.views.outcome import (
-    UNFINISHED,
+    Fact,
+    add_facts,
     attempt_text,
+    failed_text,
     fault_text,
-    heartbeat_rows,
+    heartbeat_facts,
     readback_texts,
     shortened_why,
 )
-from orchestrator.views.page import Page, Paper, Part
-from orchestrator.views.summary import next_commands
+from orchestrator.views.page import Page, Paper
+from orchestrator.views.summary import next_commands, orphaned_targets
 
 _LABEL = 11  # columns of the longest name of an action
 #: Reasons that say only that an action is not called for; told where more details are wanted.
@@ -67,26 +79,15 @@ def recovery_text(document: RecoveryDocument, paper: Paper) -> str:
             hang=names + 4,
         )
         if detailed:
-            page.table(
-                [
-                    [(f"{label:<{_LABEL}}", style), text]
-                    for label, style, text in _facts(step, verbose=page.paper.verbose)
-                ],
-                indent=4,
-            )
+            add_facts(page, _facts(step, verbose=page.paper.verbose), width=_LABEL)
             _actions(page, step, marked=step.step == first)
-    if document.orphaned:
-        page.gap()
-        page.line(("Orphaned", "warn"), ": has a record, is no longer in the blueprint")
-        for target in document.orphaned:
-            page.line(target, indent=2)
+    orphaned_targets(page, document.orphaned, "has a record, is no longer in the blueprint")
     next_commands(page, document.next)
     return page.render()
 
 
 def _head(page: Page, document: RecoveryDocument) -> None:
     verdict = document.verdict
-    text = verdict.upper() if verdict is Verdict.INTERRUPTED else verdict.replace("_", " ")
     doubts = sum(len(step.evidence.in_doubt) for step in document.steps)
     # What is recorded may be well although the newest attempt was refused.
     well = (Verdict.OK, Verdict.DESTROYED, Verdict.DESTROYED_WITH_RETAINED)
@@ -94,7 +95,7 @@ def _head(page: Page, document: RecoveryDocument) -> None:
     place = f"{document.blueprint}/{document.environment}"
     page.line(
         (f"{selection_text(document.selected)}{place}: ", "bold"),
-        (text, STATUS_STYLE[verdict]),
+        (verdict_text(verdict), STATUS_STYLE[verdict]),
         f", {doubts} in doubt" if doubts else "",
         f", {count(waiting, 'step')} to see to" if waiting else "",
         f"  project {document.project}",
@@ -148,21 +149,16 @@ def _since(step: RecoveryStep, paper: Paper, *, brief: bool) -> str:
             return f"{step.evidence.command or 'a command'} began {when}"
         case StepStatus.ERROR:
             waits = f"; first: {', '.join(step.blocked_by)}" if step.blocked_by else ""
-            code = step.evidence.error.code if step.evidence.error else ""
-            unfinished = UNFINISHED.get(code)
-            text = (
-                f"{unfinished}, since"
-                if unfinished
-                else f"{step.evidence.command or 'a command'} failed"
-            )
+            error = step.evidence.error
+            text = failed_text(error.code if error else None, step.evidence.command)
             return f"{text} {when}{waits}"
         case _:
             return f"since {when}"
 
 
-def _facts(step: RecoveryStep, *, verbose: bool) -> Iterator[tuple[str, str, Part]]:
+def _facts(step: RecoveryStep, *, verbose: bool) -> Iterator[Fact]:
     """
-    Yield the known facts of a step, as rows of label, style and text.
+    Yield the known facts of a step.
     """
     evidence, tried = step.evidence, step.evidence.last_attempt
     if step.last_error:
@@ -178,7 +174,7 @@ def _facts(step: RecoveryStep, *, verbose: bool) -> Iterator[tuple[str, str, Par
         yield "in doubt", "bad", _doubt(doubt, shown=step.last_error or "")
         for words in readback_texts(doubt.readback):
             yield "", "dim", words
-    yield from heartbeat_rows(
+    yield from heartbeat_facts(
         evidence.in_flight,
         evidence.completed,
         evidence.more_completed,
@@ -211,19 +207,14 @@ def _facts(step: RecoveryStep, *, verbose: bool) -> Iterator[tuple[str, str, Par
     for late in evidence.late:
         yield "late", "warn", f"run {late.run_id} ended `{late.status}` too late: {late.file}"
     if evidence.retained:
-        retention = evidence.retained
-        yield (
-            "kept",
-            "magenta",
-            f"{retention.reason} ({retention.owner}, review {retention.review_by})",
-        )
+        yield "kept", "magenta", retained_text(evidence.retained)
     settled = not evidence.in_doubt and step.recommended != "reconcile"  # that is what comes first
     if step.hint and step.status is not StepStatus.RUNNING and settled:
         yield "first", "bold", step.hint
 
 
 def _doubt(item: ObjectInDoubt, *, shown: str) -> str:
-    name = f"{item.address} [{item.id}]" if item.id else item.address
+    name = object_text(item.address, item.id)
     when = f"before {utc(item.before)}"
     if item.after is not None:
         same = utc(item.after) == utc(item.before)

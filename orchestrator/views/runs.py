@@ -4,7 +4,6 @@ Past events for people: the history of a target, the list of runs, one run in fu
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 from orchestrator.domain.documents.run import (
@@ -22,7 +21,6 @@ from orchestrator.domain.documents.run import (
 from orchestrator.domain.record.objects import ObjectRef
 from orchestrator.domain.record.record import Actor
 from orchestrator.domain.record.run_record import SILENCE, Lease, RunRecord
-from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.text import count
 from orchestrator.views.formats import (
     STATUS_STYLE,
@@ -31,16 +29,19 @@ from orchestrator.views.formats import (
     exit_meaning,
     lineage_text,
     moment,
+    object_text,
     retained_text,
+    status_counts,
     unread_store_text,
     utc,
 )
 from orchestrator.views.outcome import (
     ACTION_VERDICT,
     absence_text,
+    add_facts,
     doubt_text,
     failures,
-    heartbeat_rows,
+    heartbeat_facts,
     hook_text,
     objects,
     steps_table,
@@ -56,8 +57,7 @@ def teardown_section(page: Page, report: TeardownReport) -> None:
     """
     Add the teardown report, a line per target; if verbose, every object whose absence was checked.
     """
-    page.gap()
-    page.line(("Teardown", "bold"))
+    page.heading("Teardown")
     rows: list[list[Part]] = []
     rows += [[("gone", "good"), (item.step, "bold"), _gone_text(item)] for item in report.gone]
     for item in report.retained:
@@ -103,8 +103,7 @@ def _remaining_text(item: RemainingTarget) -> str:
 def _alive(objects: Sequence[ObjectRef]) -> str:
     if not objects:
         return "no objects known"
-    names = [f"{ref.address} [{ref.id}]" if ref.id else ref.address for ref in objects]
-    return "alive: " + ", ".join(names)
+    return "alive: " + ", ".join(object_text(ref.address, ref.id) for ref in objects)
 
 
 def _checked(page: Page, report: TeardownReport) -> None:
@@ -158,8 +157,7 @@ def runs_text(document: RunsDocument, paper: Paper) -> str:
         )
     page.table(rows)
     if document.overdue:
-        page.gap()
-        page.line(("Overdue reviews", "bad"), ": retained, and not reviewed in time")
+        page.heading("Overdue reviews", "bad", more=": retained, and not reviewed in time")
         late: list[list[Part]] = [
             [(item.target, "bold"), f"due on {item.review_by}", item.owner]
             for item in document.overdue
@@ -206,8 +204,7 @@ def run_text(document: RunDocument, paper: Paper) -> str:
     failures(page, run.steps)
     warnings(page, run.steps)
     if run.error and all(step.error != run.error for step in run.steps):
-        page.gap()
-        page.line(("error", "bad"), f": {run.error.summary}")
+        page.heading("error", "bad", more=f": {run.error.summary}")
     objects(page, run.steps)
     _heartbeat(page, document.heartbeat)
     if document.teardown is not None:
@@ -266,8 +263,7 @@ def _ended(run: RunLine) -> Part:
 
 
 def _run_facts(run: RunLine, paper: Paper, by: str) -> str:
-    numbers = Counter(step.status for step in run.steps)
-    counts = ", ".join(f"{numbers[status]} {status}" for status in StepStatus if numbers[status])
+    counts = status_counts(step.status for step in run.steps)
     facts = [ago(run.started_at, paper.now), counts, by]
     if run.lineage:
         facts.append(lineage_text(run.lineage))
@@ -298,24 +294,22 @@ def _heartbeat(page: Page, lease: Lease | None) -> None:
     """
     if lease is None:
         return
-    page.gap()
-    page.line(("Last heartbeat", "bold"), f": {duration(lease.age)} ago")
+    page.heading("Last heartbeat", more=f": {duration(lease.age)} ago")
     for target in lease.targets:
         page.line((target, "bold"), indent=2)
         heartbeat = lease.of(target)
-        rows = heartbeat_rows(
+        rows = heartbeat_facts(
             heartbeat.in_flight,
             heartbeat.completed,
             heartbeat.more_completed.get(target, 0),
             alive=lease.age < SILENCE,
             verbose=page.paper.verbose,
         )
-        page.table([[(label, style), text] for label, style, text in rows], indent=4)
+        add_facts(page, rows)
 
 
 def _evidence(page: Page, document: RunDocument) -> None:
-    page.gap()
-    page.line(("Evidence", "bold"), f": {document.directory}")
+    page.heading("Evidence", more=f": {document.directory}")
     for attempt in document.attempts:
         _attempt(page, attempt)
 

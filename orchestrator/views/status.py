@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from orchestrator.domain.documents.status import StatusDocument, StatusListDocument, StepState
 from orchestrator.domain.record.objects import PERSON
 from orchestrator.domain.record.record import OutputOrigin
-from orchestrator.domain.record.states import Condition, StepStatus, Verdict
+from orchestrator.domain.record.states import Condition, StepStatus
 from orchestrator.views.formats import (
     STATUS_STYLE,
     ago,
@@ -20,29 +19,32 @@ from orchestrator.views.formats import (
     moment,
     retained_text,
     selection_text,
+    status_counts,
     unread_store_text,
     utc,
+    verdict_text,
 )
 from orchestrator.views.outcome import (
     ACTION_VERDICT,
-    UNFINISHED,
+    Fact,
     absence_text,
+    add_facts,
     attempt_text,
     diagnostic_text,
     doubt_text,
-    heartbeat_rows,
+    failed_text,
+    heartbeat_facts,
     hook_text,
     readback_texts,
     released_texts,
     shortened_list,
+    tainted_text,
 )
 from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.summary import next_commands
 
 _LABEL = 10  # columns of the longest label of a detail
 _WIDE = 100  # columns from which a line has room for more than how long ago it was
-#: A detail of a step: its label with a style, and the text.
-Row = tuple[tuple[str, str], Part]
 _CONDITIONS = {
     Condition.LIVE: ("LIVE", "cyan", "its owner or engine is alive"),
     Condition.INTERRUPTED: ("INTERRUPTED", "bad", "its owner and engine are gone"),
@@ -65,23 +67,21 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
     page.gap()
     name_width = max((len(step.step) for step in document.steps), default=0)
     status_width = max((len(_shown(step)[0]) for step in document.steps), default=0)
-    orphans = [step for step in document.steps if step.target in document.orphaned]
+
+    def add(step: StepState) -> None:
+        _step(page, step, name_width=name_width, status_width=status_width, run_labels=run_labels)
+
+    orphans = {step.target: step for step in document.steps if step.target in document.orphaned}
     for step in document.steps:
-        if step not in orphans:
-            _step(
-                page, step, name_width=name_width, status_width=status_width, run_labels=run_labels
-            )
+        if step.target not in orphans:
+            add(step)
     if document.orphaned:
-        page.gap()
-        page.line(("Orphaned", "warn"), ": has a record, is no longer in the blueprint")
-        listed = {step.target for step in orphans}
-        for target in document.orphaned:
-            if target not in listed:
-                page.line(target, indent=2)
-        for step in orphans:
-            _step(
-                page, step, name_width=name_width, status_width=status_width, run_labels=run_labels
-            )
+        unlisted = [target for target in document.orphaned if target not in orphans]
+        page.heading("Orphaned", "warn", more=": has a record, is no longer in the blueprint")
+        for target in unlisted:
+            page.line(target, indent=2)
+        for step in orphans.values():
+            add(step)
     next_commands(page, document.next)
     return page.render()
 
@@ -135,20 +135,18 @@ def status_list_text(document: StatusListDocument, paper: Paper) -> str:
 def _verdict(page: Page, document: StatusDocument) -> None:
     target = f"{document.blueprint}/{document.environment}"
     verdict = document.verdict
-    text = verdict.upper() if verdict is Verdict.INTERRUPTED else verdict.replace("_", " ")
     page.line(
         (f"{selection_text(document.selected)}{target}: ", "bold"),
-        (text, STATUS_STYLE[verdict]),
+        (verdict_text(verdict), STATUS_STYLE[verdict]),
         f"  ({_counts(document.steps)})  project {document.project}",
     )
 
 
 def _counts(steps: Iterable[StepState]) -> str:
     steps = list(steps)
-    numbers = Counter(step.status for step in steps)
-    counts = [f"{numbers[status]} {status}" for status in StepStatus if numbers[status]]
+    counts = status_counts(step.status for step in steps)
     doubts = sum(len(step.in_doubt) for step in steps)
-    return ", ".join([*counts, f"{doubts} in doubt"] if doubts else counts)
+    return f"{counts}, {doubts} in doubt" if doubts else counts
 
 
 def _unwell(step: StepState) -> bool:
@@ -195,75 +193,64 @@ def _step(
         f"  {_since(step, page, run_labels)}",
         hang=name_width + status_width + 4,
     )
-    rows: list[Row] = []
+    add_facts(page, _facts(step, page), width=_LABEL)
+
+
+def _facts(step: StepState, page: Page) -> Iterator[Fact]:
+    """
+    Yield what is known of a step.
+    """
     if step.spooled:
-        rows.append((("spooled", "bad"), f"{_condition(step)}; the record still says running"))
+        yield "spooled", "bad", f"{_condition(step)}; the record still says running"
     if step.last_error:
-        rows.append((("cause", "bad"), step.last_error))
+        yield "cause", "bad", step.last_error
     tried = step.last_attempt
     if tried is not None and tried.error is not None:
-        rows.append((("last try", "warn"), attempt_text(tried)))
+        yield "last try", "warn", attempt_text(tried)
     for item in step.in_doubt:
-        rows.append((("in doubt", "bad"), doubt_text(item, shown=step.last_error or "")))
-        rows += [
-            (("", "dim"), status_width)
-            for status_width in readback_texts(item.readback, brief=True)
-        ]
-    heartbeat = heartbeat_rows(
+        yield "in doubt", "bad", doubt_text(item, shown=step.last_error or "")
+        for text in readback_texts(item.readback, brief=True):
+            yield "", "dim", text
+    yield from heartbeat_facts(
         step.in_flight,
         step.completed,
         step.more_completed,
         alive=step.condition is Condition.LIVE,
         verbose=page.paper.verbose,
     )
-    rows += [((label, style), text) for label, style, text in heartbeat]
-    rows += [(("warning", "warn"), diagnostic_text(item)) for item in step.warnings]
+    for warning in step.warnings:
+        yield "warning", "warn", diagnostic_text(warning)
     if step.tainted:
-        text = f"{', '.join(step.tainted)} (half-made: the next apply replaces it)"
-        rows.append((("tainted", "warn"), text))
+        yield "tainted", "warn", tainted_text(step.tainted)
     if step.blocked_by:
-        rows.append((("waits for", "warn"), ", ".join(step.blocked_by)))
+        yield "waits for", "warn", ", ".join(step.blocked_by)
     if step.retained:
-        rows.append((("kept", "magenta"), retained_text(step.retained)))
+        yield "kept", "magenta", retained_text(step.retained)
     if step.review_overdue and step.retained:
         text = f"its review was due on {step.retained.review_by}: ask {step.retained.owner}"
-        rows.append((("overdue", "bad"), text))
+        yield "overdue", "bad", text
     if step.absence is not None and step.absence.method == PERSON:
-        rows.append((("gone", "warn"), absence_text(step.absence)))
+        yield "gone", "warn", absence_text(step.absence)
     # What vanished was told by the run that did not find it; what was forgotten is known to live.
-    let_go = [item for item in step.released if page.paper.verbose or item.how == "forgotten"]
-    rows += [(("let go", "warn"), text) for text in released_texts(let_go)]
+    released = [item for item in step.released if page.paper.verbose or item.how == "forgotten"]
+    for text in released_texts(released):
+        yield "released", "warn", text
     if step.lineage:
-        rows.append((("by", "dim"), lineage_text(step.lineage)))
+        yield "by", "dim", lineage_text(step.lineage)
     if step.objects:
         # While a mutation is under way, or was interrupted, its record tells what was there before.
         label = "recorded" if step.status is StepStatus.RUNNING else "alive"
-        rows.append(((label, "dim"), shortened_list(step.objects)))
-    rows += _actions(step, page)
-    well = step.status in (StepStatus.OK, StepStatus.RETAINED)
-    if page.paper.verbose or not well:  # else `outputs` has them
-        rows += _outputs(step, page, well=well)
-    if step.directory and (page.paper.verbose or _unwell(step)):
-        rows.append((("directory", "dim"), step.directory))
-        with_inputs = f"orchestrator exec {shlex.quote(step.target)} -- plan"
-        rows.append((("", "dim"), (f"with its inputs: `{with_inputs}`", "dim")))
-    page.table([_labelled(row) for row in rows], indent=4)
-
-
-def _actions(step: StepState, page: Page) -> list[Row]:
-    """
-    Describe the hooks of a step that ran.
-    """
-    rows: list[Row] = []
+        yield label, "dim", shortened_list(step.objects)
     for label, run in (("compensate", step.compensation), ("before", step.before_destroy)):
         if run is not None:
-            rows.append(((label, ACTION_VERDICT[run.verdict]), hook_text(run, page.paper.now)))
-    return rows
-
-
-def _labelled(row: Row) -> list[Part]:
-    label, style = row[0]
-    return [(f"{label:<{_LABEL}}", style), row[1]]
+            yield label, ACTION_VERDICT[run.verdict], hook_text(run, page.paper.now)
+    well = step.status in (StepStatus.OK, StepStatus.RETAINED)
+    if page.paper.verbose or not well:  # else `outputs` has them
+        yield from _outputs(step, page, well=well)
+    if step.directory and (page.paper.verbose or _unwell(step)):
+        yield "directory", "dim", step.directory
+        with_inputs = f"orchestrator exec {shlex.quote(step.target)} -- plan"
+        yield "", "dim", (f"with its inputs: `{with_inputs}`", "dim")
 
 
 def _since(step: StepState, page: Page, run_labels: dict[str, str]) -> str:
@@ -279,13 +266,7 @@ def _since(step: StepState, page: Page, run_labels: dict[str, str]) -> str:
         case StepStatus.RUNNING:
             what = f"{step.active_command or 'a command'} began {when}{run}; {_condition(step)}"
         case StepStatus.ERROR:
-            code = step.last_error_code or ""
-            unfinished = UNFINISHED.get(code)
-            text = (
-                f"{unfinished}, since"
-                if unfinished
-                else f"{step.failed_command or 'command'} failed"
-            )
+            text = failed_text(step.last_error_code, step.failed_command)
             if ended_otherwise:  # a later run found the error
                 return f"{text} {when}; {latest} in {run.removeprefix(', ') or 'that run'}"
             what = f"{text} {when}{run}"
@@ -294,19 +275,12 @@ def _since(step: StepState, page: Page, run_labels: dict[str, str]) -> str:
             if step.verification:
                 verdict = step.verification.verdict
                 what += ", no checks" if verdict == "unverified" else f", {verdict}"
-        case (
-            StepStatus.RETAINED
-            | StepStatus.ABSENT
-            | StepStatus.DESTROYED
-            | StepStatus.PENDING
-            | StepStatus.SKIPPED
-        ):
+        case _:
             what = f"since {when}{run}"
     return f"{what}; {latest} in that run" if ended_otherwise else what
 
 
-def _outputs(step: StepState, page: Page, *, well: bool) -> list[Row]:
-    rows: list[Row] = []
+def _outputs(step: StepState, page: Page, *, well: bool) -> Iterator[Fact]:
     dots = page.glyph("...")
     room = max(page.paper.width - 16, 30)
     origins: dict[OutputOrigin | None, list[str]] = {}
@@ -317,13 +291,11 @@ def _outputs(step: StepState, page: Page, *, well: bool) -> list[Row]:
             value = step.outputs[name]
             shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             text = f"{name} = {cut(shown, max(room - len(name) - 3, 10), dots)}"
-            rows.append((("output" if well else "was known", "dim"), text))
+            yield "output" if well else "was known", "dim", text
         if origin and (origin.run_id != step.run_id or not well):
             when = ago(origin.at, page.paper.now)
             of = "that run" if origin.run_id == step.run_id else f"run {origin.run_id}"
             text = f"from {of} at {utc(origin.at)}, {when}"
-            rows.append((("", "dim"), (text, "dim")))
+            yield "", "dim", (text, "dim")
     if step.sensitive_outputs:
-        names = list(step.sensitive_outputs)
-        rows.append((("sensitive", "dim"), f"{', '.join(names)} (not shown)"))
-    return rows
+        yield "sensitive", "dim", f"{', '.join(step.sensitive_outputs)} (not shown)"

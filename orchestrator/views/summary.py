@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.errors import ApprovalMissing, EngineFailed
-from orchestrator.views.formats import duration, exit_meaning
+from orchestrator.views.formats import duration, exit_meaning, status_counts
 from orchestrator.views.outcome import (
     AS_ASKED,
     alive_total,
@@ -45,8 +44,7 @@ def run_summary(
         (f"exit {event.exit_code}, {_ending(event)}", style),
         f" ({duration(event.seconds)})",
     )
-    numbers = Counter(step.status for step in event.steps)
-    counts = ", ".join(f"{numbers[status]} {status}" for status in StepStatus if numbers[status])
+    counts = status_counts(step.status for step in event.steps)
     doubts = sum(len(item.in_doubt) for item in event.alive)
     facts = [
         event.verdict.replace("_", " "),
@@ -79,8 +77,7 @@ def run_summary(
     next_commands(page, event.next)
     show_next = event.exit_code not in (0, 2) and not declined
     if event.directory and (show_next or page.paper.verbose):
-        page.gap()
-        page.line(("Evidence", "bold"), f": {event.directory}")
+        page.heading("Evidence", more=f": {event.directory}")
 
 
 def _is_declined(event: RunFinished) -> bool:
@@ -125,8 +122,7 @@ def _outputs(page: Page, event: RunFinished) -> None:
     ]
     if not rows:
         return
-    page.gap()
-    page.line(("Outputs", "bold"))
+    page.heading("Outputs")
     shown = rows if page.paper.verbose or len(rows) <= _MANY else rows[: _MANY - 1]
     for row in shown:
         page.line(cut(row, page.paper.width - 2, page.glyph("...")), indent=2)
@@ -156,11 +152,20 @@ def next_commands(page: Page, items: Iterable[NextCommand]) -> None:
     items = list(items)
     if not items:
         return
-    page.gap()
-    page.line(("Next", "bold"))
+    page.heading("Next")
     for item in items:
         page.line((item.command, "cyan"), indent=2, whole=True)
         page.line((item.why, "dim"), indent=6, hang=0)
+
+
+def orphaned_targets(page: Page, targets: Sequence[str], note: str) -> None:
+    """
+    Add the targets that are no longer in the blueprint; ``note`` says what that means here.
+    """
+    if targets:
+        page.heading("Orphaned", "warn", more=f": {note}")
+    for target in targets:
+        page.line(target, indent=2)
 
 
 def alarm(page: Page, note: Note) -> None:
