@@ -199,7 +199,7 @@ def test_what_was_let_go_is_shown_until_it_is_taken_back(desk: Desk) -> None:
 
     (row, *_), (held, *_) = document.steps, taken_back.steps
     assert [(item.id, item.how) for item in row.released] == [("id-1", "forgotten")]
-    assert f"let go 1 forgotten: {KEEP} (id-1) lives on" in " ".join(
+    assert f"released 1 forgotten: {KEEP} (id-1) lives on" in " ".join(
         status_text(document, Paper(now=START)).split()
     )
     assert held.released == ()
