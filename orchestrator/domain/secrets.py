@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -66,21 +66,31 @@ def value_at(value: Json, path: ValuePath, default: Json = None) -> Json:
     return value
 
 
-def without_leaves(value: Json, hidden: Collection[ValuePath], path: ValuePath = ()) -> Json:
+def replaced_at(
+    value: Json,
+    places: Collection[ValuePath],
+    stand_in: Callable[[ValuePath, Json], Json],
+    path: ValuePath = (),
+) -> Json:
+    """
+    Return the value with what is at each of these places replaced by ``stand_in(place, it)``.
+    """
+    if path in places:
+        return stand_in(path, value)
+    match value:
+        case Mapping():
+            return {k: replaced_at(v, places, stand_in, (*path, k)) for k, v in value.items()}
+        case list() | tuple():
+            return [replaced_at(v, places, stand_in, (*path, n)) for n, v in enumerate(value)]
+        case _:
+            return value
+
+
+def without_leaves(value: Json, hidden: Collection[ValuePath]) -> Json:
     """
     Return the value with each leaf of ``hidden`` replaced by a mark.
     """
-    if path in hidden:
-        return MARK
-    match value:
-        case dict():
-            return {key: without_leaves(item, hidden, (*path, key)) for key, item in value.items()}
-        case list() | tuple():
-            return [
-                without_leaves(item, hidden, (*path, number)) for number, item in enumerate(value)
-            ]
-        case _:
-            return value
+    return replaced_at(value, hidden, lambda _path, _value: MARK)
 
 
 # Finding secrets again of which only the keyed digest is known.

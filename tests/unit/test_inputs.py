@@ -11,15 +11,13 @@ import pytest
 
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.inputs import (
+    ReferenceScope,
     StepInputs,
     Upstream,
     digest,
     module_inputs,
-    own_lookup,
-    provider_lookup,
     rerun_inputs,
     rerun_text,
-    static_lookup,
     target_id,
 )
 from orchestrator.domain.blueprint.references import Template, Unresolvable
@@ -41,7 +39,7 @@ def step_inputs(deployment: Deployment, step: Step, upstream: Upstream) -> StepI
     """
     What the step's module is given, with these outputs of its upstream steps.
     """
-    return module_inputs(step, provider_lookup(deployment, step, upstream))
+    return module_inputs(step, ReferenceScope(deployment, step, upstream).look_up)
 
 
 @pytest.fixture
@@ -195,16 +193,17 @@ def test_the_target_id_is_stable_and_short(deployment: Deployment) -> None:
     assert len(target_id(deployment, "s" * 63)) == 63
 
 
-def test_own_lookup_sees_the_steps_own_inputs_and_outputs(deployment: Deployment) -> None:
+def test_a_scope_with_inputs_sees_the_steps_own_inputs_and_outputs(deployment: Deployment) -> None:
     """
     In ``verify`` the inputs are those of the module, and outputs are its own; secrets stay known.
     """
     step = deployment.steps["app"]
     inputs = step_inputs(deployment, step, upstream)
-    lookup = own_lookup(deployment, step, inputs, {"url": StateOutput("http://u", False)})
+    outputs = {"url": StateOutput("http://u", False)}
+    scope = ReferenceScope(deployment, step, inputs=inputs, outputs=outputs)
     resolved = Template(
         {"u": "${outputs.url}/${inputs.b.user}", "p": "${inputs.b.password}"}
-    ).resolve(lookup)
+    ).resolve(scope.look_up)
     assert resolved.value == {"u": "http://u/n", "p": "s3cret"}
     assert resolved.secrets == {("p",): "inputs.pw"}
 
@@ -214,9 +213,10 @@ def test_a_variable_left_to_its_default_has_no_value_for_checks(deployment: Depl
     The default of a module's variable is known to the engine only: referring to it is an error.
     """
     step = deployment.steps["net"]
-    lookup = own_lookup(deployment, step, step_inputs(deployment, step, upstream), {})
+    inputs = step_inputs(deployment, step, upstream)
+    scope = ReferenceScope(deployment, step, inputs=inputs)
     with pytest.raises(Unresolvable, match="only its module knows"):
-        Template("${inputs.cidr}").resolve(lookup)
+        Template("${inputs.cidr}").resolve(scope.look_up)
 
 
 def test_environment_variables_are_secret_everywhere(deployment: Deployment) -> None:
@@ -224,7 +224,5 @@ def test_environment_variables_are_secret_everywhere(deployment: Deployment) -> 
     The value of ``${env.X}`` is treated as sensitive.
     """
     step, template = deployment.steps["app"], Template("${env.REGION}")
-    assert template.resolve(provider_lookup(deployment, step, upstream)).secrets == {
-        (): "env.REGION"
-    }
-    assert template.resolve(static_lookup(deployment, step)).secrets == {(): "env.REGION"}
+    for scope in (ReferenceScope(deployment, step), ReferenceScope(deployment, step, upstream)):
+        assert template.resolve(scope.look_up).secrets == {(): "env.REGION"}

@@ -26,7 +26,7 @@ from orchestrator.domain.blueprint.blueprint import (
     ModuleHook,
     Step,
 )
-from orchestrator.domain.blueprint.inputs import static_lookup
+from orchestrator.domain.blueprint.inputs import ReferenceScope
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.stored_deployment import (
     StoredDeployment,
@@ -146,7 +146,7 @@ def _stored_as_moved(runner: StepRunner, applied: StoredDeployment, step: Step) 
     Store the applied deployment with the current backend and return its digest.
     """
     services = runner.services
-    value = step.backend.config.resolve(static_lookup(runner.deployment, step)).value
+    value = step.backend.config.resolve(ReferenceScope(runner.deployment, step).look_up).value
     backend = Backend(step.backend.type, Template(_literal(value)))
     name = step_of(step.name)
     own = applied.steps[name]

@@ -34,7 +34,7 @@ from orchestrator.app.steps.preparation import (
 )
 from orchestrator.app.steps.settling import check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment, Module, Step
-from orchestrator.domain.blueprint.inputs import provider_lookup
+from orchestrator.domain.blueprint.inputs import ReferenceScope
 from orchestrator.domain.blueprint.references import Lookup, Unresolvable
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_state import PulledState, StateOutput
@@ -249,7 +249,7 @@ class PreparedSteps:
         record = self.records.get(name)
         services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="prepare"))
         module = source(self, step, record)
-        lookup = provider_lookup(self.deployment, step, self.outputs)
+        lookup = ReferenceScope(self.deployment, step, self.outputs).look_up
         bound = None if moving else record
         root, engine = self._laid_out(step, bound, module, lookup)
         self._check_own_state(step, root)

@@ -17,11 +17,10 @@ from orchestrator.app.steps.preparation import ModuleSource, PreparedStep
 from orchestrator.app.steps.settling import RecalledInputs
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.inputs import (
-    HookScope,
+    ReferenceScope,
     StepInputs,
     input_sources,
     module_inputs,
-    provider_lookup,
 )
 from orchestrator.domain.blueprint.recorded_inputs import placeholder, read_recorded_inputs
 from orchestrator.domain.blueprint.reference_syntax import Reference
@@ -173,13 +172,15 @@ class StepValues:
         Return the values for the step's module, with those from ``planned`` outputs as far as they
         are known.
         """
-        lookup = provider_lookup(
+        scope = ReferenceScope(
             self.deployment, step, lambda name: planned.get(name) or self.outputs(name)
         )
         values, secrets = dict(current.values), dict(current.secrets)
         for name in step.inputs.keys() - current.values.keys():
             try:
-                inputs = module_inputs(replace(step, inputs={name: step.inputs[name]}), lookup)
+                inputs = module_inputs(
+                    replace(step, inputs={name: step.inputs[name]}), scope.look_up
+                )
             except Invalid:
                 values[name] = UNKNOWN
             else:
@@ -194,9 +195,9 @@ class StepValues:
         action = hook_of(step.name)
         if action is not None:
             return self.action_scope(action[0]).look_up
-        return provider_lookup(self.deployment, step, self.outputs)
+        return ReferenceScope(self.deployment, step, self.outputs).look_up
 
-    def action_scope(self, name: str) -> HookScope:
+    def action_scope(self, name: str) -> ReferenceScope:
         """
         Return what the hooks of a recorded step may refer to. Outputs that a failed destroy removed
         from the provider state have their last known values.
@@ -208,13 +209,13 @@ class StepValues:
             for key, value in outputs.items()
             if not self.services.masker.hides(value)  # the real one was never recorded
         }
-        return HookScope(
+        return ReferenceScope(
             self.deployment,
             prepared.step,
-            self.recorded_inputs(prepared),
-            {**earlier, **self.outputs(name)},
             self.outputs,
-            self.run_id,
+            inputs=self.recorded_inputs(prepared),
+            outputs={**earlier, **self.outputs(name)},
+            run_id=self.run_id,
         )
 
     def recorded_inputs(self, prepared: PreparedStep) -> StepInputs:

@@ -19,7 +19,7 @@ from orchestrator.app.session import Session
 from orchestrator.app.steps.engine_calls import call, call_spec, error_text, failure, patiently
 from orchestrator.app.steps.guards import StateBindings
 from orchestrator.domain.blueprint.blueprint import Deployment, Output, Step
-from orchestrator.domain.blueprint.inputs import digest, static_lookup
+from orchestrator.domain.blueprint.inputs import ReferenceScope, digest
 from orchestrator.domain.blueprint.references import Lookup, Resolved, Template, Unresolvable
 from orchestrator.domain.blueprint.stored_deployment import (
     UnreadableDeployment,
@@ -249,7 +249,7 @@ def lay_out(
     Raises Refused if the provider state would differ from the one in the record, Invalid if backend
     or providers need an unavailable value.
     """
-    static = static_lookup(deployment, step)
+    static = ReferenceScope(deployment, step).look_up
     backend = _resolved(step, "backend", step.backend.config, static)
     setup = WorkDirConfig(
         backend_type=step.backend.type,

@@ -22,7 +22,7 @@ from orchestrator.app.steps.engine_calls import call, call_spec, failure, patien
 from orchestrator.app.steps.planned_step import CheckedPlan, write_variables
 from orchestrator.app.steps.preparation import PreparedStep, state_encryption
 from orchestrator.domain.addresses import parse_address
-from orchestrator.domain.blueprint.inputs import StepInputs, digest, own_lookup
+from orchestrator.domain.blueprint.inputs import ReferenceScope, StepInputs, digest
 from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_query.doubt_query import (
     ObjectsBefore,
@@ -267,7 +267,7 @@ def look_before_create(
     its absence counts as not proven.
     """
     services, step = context.services, context.prepared.step
-    lookup = own_lookup(session.deployment, step, inputs, {})
+    lookup = ReferenceScope(session.deployment, step, inputs=inputs).look_up
     query, queries = doubt_queries(step, to_be_created(plan.journal.planned), lookup, plan.before)
     if query.is_empty:
         return plan

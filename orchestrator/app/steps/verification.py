@@ -7,7 +7,7 @@ from __future__ import annotations
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.check_settings import BadSettings, read_check
-from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup
+from orchestrator.domain.blueprint.inputs import ReferenceScope, StepInputs
 from orchestrator.domain.blueprint.references import Unresolvable
 from orchestrator.domain.events.events import CheckEvent, PhaseStarted
 from orchestrator.domain.provider_state import PulledState
@@ -21,7 +21,7 @@ def check_settings(
     """
     Raise Invalid if the settings of a check are invalid, as far as known before the step's outputs.
     """
-    lookup = own_lookup(deployment, step, inputs, {})
+    lookup = ReferenceScope(deployment, step, inputs=inputs).look_up
     problems = []
     for spec in step.verify:
         try:
@@ -50,7 +50,7 @@ def run_checks(
     if not step.verify:
         return Verification(verdict="unverified", at=services.clock.now())
     services.sink.emit(PhaseStarted(at=services.clock.now(), step=step.name, phase="verify"))
-    lookup = own_lookup(deployment, step, inputs, state.outputs)
+    lookup = ReferenceScope(deployment, step, inputs=inputs, outputs=state.outputs).look_up
     results: list[Check] = []
     for spec in step.verify:
         try:

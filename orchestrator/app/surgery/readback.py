@@ -21,7 +21,7 @@ from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext, ask_provider
 from orchestrator.app.surgery.rebuild import import_id_of
 from orchestrator.domain.addresses import parse_address
-from orchestrator.domain.blueprint.inputs import StepInputs, digest, own_lookup, provider_lookup
+from orchestrator.domain.blueprint.inputs import ReferenceScope, StepInputs, digest
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.references import Lookup, Unresolvable
 from orchestrator.domain.provider_query.doubt_query import (
@@ -102,7 +102,8 @@ class DoubtReadback:
         return self._lookup_with(self.inputs)
 
     def _lookup_with(self, inputs: StepInputs) -> Lookup:
-        return own_lookup(self.steps.deployment, self.prepared.step, inputs, {})
+        step = self.prepared.step
+        return ReferenceScope(self.steps.deployment, step, inputs=inputs).look_up
 
     def _others(self) -> list[OperationRecord]:
         """
@@ -167,7 +168,8 @@ class DoubtReadback:
         if template is None:
             return {}
         try:
-            resolved = template.resolve(provider_lookup(deployment, step, self.steps.outputs))
+            scope = ReferenceScope(deployment, step, self.steps.outputs)
+            resolved = template.resolve(scope.look_up)
         except Unresolvable:
             return {}
         value = without_credentials(resolved.value)
@@ -252,7 +254,7 @@ def _ask(
     """
     prepared, evidence = runner.steps.prepared[name], runner.steps.evidence(name)
     inputs = runner.steps.values.recorded_inputs(prepared)
-    lookup = own_lookup(runner.deployment, prepared.step, inputs, {})
+    lookup = ReferenceScope(runner.deployment, prepared.step, inputs=inputs).look_up
     context = QueryContext(runner.services, prepared, inputs, evidence)
     answers: dict[ObjectRef, Answer] = {}
     remaining = list(dict.fromkeys(refs))

@@ -26,7 +26,7 @@ from orchestrator.app.surgery.state_operation import (
 )
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.blueprint import Step
-from orchestrator.domain.blueprint.inputs import StepInputs, own_lookup
+from orchestrator.domain.blueprint.inputs import ReferenceScope, StepInputs
 from orchestrator.domain.blueprint.references import Lookup, Unresolvable
 from orchestrator.domain.provider_query.doubt_query import import_id
 from orchestrator.domain.provider_query.query import refused_imports
@@ -64,7 +64,7 @@ def rebuild_state(runner: StepRunner, name: str) -> StepResult | None:
         services.note("the provider state holds every recorded object", step=name)
         return None
     inputs = runner.steps.values.recorded_inputs(prepared)
-    lookup = own_lookup(runner.deployment, prepared.step, inputs, {})
+    lookup = ReferenceScope(runner.deployment, prepared.step, inputs=inputs).look_up
     imports = {
         address: import_id_of(prepared.step, ref, lookup)
         for address, ref in missing.importable.items()

@@ -10,7 +10,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache
 
 from msgspec import Struct, field
 
@@ -19,7 +19,7 @@ from orchestrator.domain.blueprint.reference_syntax import Reference
 from orchestrator.domain.blueprint.references import Lookup, Resolved, Unresolvable, scalar_text
 from orchestrator.domain.provider_state import StateOutput
 from orchestrator.domain.record.record import SENSITIVE
-from orchestrator.domain.secrets import secret_leaves
+from orchestrator.domain.secrets import replaced_at, secret_leaves
 from orchestrator.domain.target import shown_step, step_of
 from orchestrator.domain.text import Json, ValuePath, did_you_mean
 from orchestrator.domain.values import replace
@@ -122,7 +122,7 @@ class StepInputs(Struct, frozen=True):
         """
         Return each value as one line of text without its sensitive leaves; long ones are cut.
         """
-        hidden = _replaced(self.values, self.secrets, lambda _value, _origin: SENSITIVE)
+        hidden = replaced_at(dict(self.values), self.secrets, lambda _path, _value: SENSITIVE)
         return {name: _one_line(value) for name, value in hidden.items()}
 
     def with_secrets(self, hides: Callable[[Json], bool]) -> StepInputs:
@@ -145,10 +145,11 @@ class StepInputs(Struct, frozen=True):
         Return the values with ``{secret: origin, digest: ...}`` in place of each sensitive leaf.
         """
 
-        def stand_in(value: Json, origin: str) -> Json:
-            return {"secret": origin, "digest": digest(value, key)}
+        def stand_in(path: ValuePath, value: Json) -> Json:
+            return {"secret": self.secrets[path], "digest": digest(value, key)}
 
-        return _replaced(self.values, self.secrets, stand_in)
+        values: dict[str, Json] = replaced_at(dict(self.values), self.secrets, stand_in)
+        return values
 
     def resolved_text(self, deployment: Deployment, key: bytes) -> str:
         """
@@ -204,77 +205,49 @@ def input_sources(deployment: Deployment, step: Step) -> dict[str, str]:
     }
 
 
-def static_lookup(deployment: Deployment, step: Step) -> Lookup:
+class ReferenceScope(Struct, frozen=True):
     """
-    Return a lookup of what is known before any step: names, inputs, environment variables.
-    """
-    return partial(_static, deployment, step)
-
-
-def provider_lookup(deployment: Deployment, step: Step, upstream: Upstream) -> Lookup:
-    """
-    Return a lookup of what inputs and providers of a step may refer to; ``upstream`` returns a
-    step's outputs.
-
-    The lookup raises Unresolvable if an upstream step has no such output.
-    """
-
-    def look_up(reference: Reference) -> Resolved:
-        if reference.kind != "step_output":
-            return _static(deployment, step, reference)
-        name, output = reference.names
-        return _output(upstream(name), output, f"steps.{name}.outputs.{output}")
-
-    return look_up
-
-
-def own_lookup(
-    deployment: Deployment,
-    step: Step,
-    inputs: StepInputs,
-    outputs: Mapping[str, StateOutput],
-) -> Lookup:
-    """
-    Return a lookup of what ``verify``, ``identity`` and ``search`` of a step may refer to: its own
-    inputs and outputs.
-    """
-
-    def look_up(reference: Reference) -> Resolved:
-        match reference.kind:
-            case "input":
-                return _own_input(step, inputs, reference.names[0])
-            case "own_output":
-                return _output(outputs, reference.names[0], f"outputs.{reference.names[0]}")
-            case _:
-                return _static(deployment, step, reference)
-
-    return look_up
-
-
-class HookScope(Struct, frozen=True):
-    """
-    The scope of a step's hooks: the inputs and outputs of its module, the outputs of its upstreams,
-    and the run that runs the hook.
+    What references in the values of a step may refer to. Names, blueprint inputs and environment
+    variables are always there; outputs of ``upstream`` steps and the run if they are given. With
+    ``inputs`` references are to the step's own inputs and ``outputs``.
     """
 
     deployment: Deployment
     step: Step
-    inputs: StepInputs
-    outputs: Mapping[str, StateOutput]
-    upstream: Upstream
-    run_id: str
+    upstream: Upstream | None = None
+    inputs: StepInputs | None = None
+    outputs: Mapping[str, StateOutput] = {}
+    run_id: str | None = None
 
     def look_up(self, reference: Reference) -> Resolved:
         """
         Return the value of a reference; raises Unresolvable if it has none.
         """
-        match reference.kind:
-            case "run_id":
+        match reference.kind, reference.names:
+            case "input", (name,) if self.inputs is not None:
+                return _own_input(self.step, self.inputs, name)
+            case "input", (name,):
+                given = self.step.given
+                inputs = self.deployment.inputs if given is None else given
+                return _input(inputs, name, self.deployment.unavailable)
+            case "own_output", (name,) if self.inputs is not None:
+                return _output(self.outputs, name, f"outputs.{name}")
+            case "step_output", (step, name) if self.upstream is not None:
+                return _output(self.upstream(step), name, f"steps.{step}.outputs.{name}")
+            case "env", (name,):
+                return Resolved(_variable(self.deployment, name), {(): f"env.{name}"})
+            case "blueprint_name", _:
+                return Resolved(self.deployment.blueprint)
+            case "environment", _:
+                return Resolved(self.deployment.environment)
+            case "step_name", _:
+                return Resolved(step_of(self.step.name))
+            case "target_id", _:
+                return Resolved(target_id(self.deployment, self.step.name))
+            case "run_id", _ if self.run_id is not None:
                 return Resolved(self.run_id)
-            case "step_output":
-                return provider_lookup(self.deployment, self.step, self.upstream)(reference)
             case _:
-                return own_lookup(self.deployment, self.step, self.inputs, self.outputs)(reference)
+                raise Unresolvable(f"${{{reference}}} has no value here")
 
 
 def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
@@ -306,26 +279,6 @@ def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
     return StepInputs(values, secrets)
 
 
-def _static(deployment: Deployment, step: Step, reference: Reference) -> Resolved:
-    match reference.kind:
-        case "input":
-            inputs = deployment.inputs if step.given is None else step.given
-            return _input(inputs, reference.names[0], deployment.unavailable)
-        case "env":
-            name = reference.names[0]
-            return Resolved(_variable(deployment, name), {(): f"env.{name}"})
-        case "blueprint_name":
-            return Resolved(deployment.blueprint)
-        case "environment":
-            return Resolved(deployment.environment)
-        case "step_name":
-            return Resolved(step_of(step.name))
-        case "target_id":
-            return Resolved(target_id(deployment, step.name))
-        case "step_output" | "own_output" | "each_key" | "run_id":
-            raise Unresolvable(f"${{{reference}}} has no value here")
-
-
 def _input(inputs: Mapping[str, InputValue], name: str, why: Mapping[str, str]) -> Resolved:
     if name not in inputs:
         reason = f": {why[name]}" if name in why else ""
@@ -355,29 +308,6 @@ def _output(outputs: Mapping[str, StateOutput], name: str, shown: str) -> Resolv
     item = outputs[name]
     leaves = {()} if item.sensitive else item.secret_leaves
     return Resolved(item.value, dict.fromkeys(leaves, shown))
-
-
-def _replaced(
-    values: Mapping[str, Json],
-    secrets: Mapping[ValuePath, str],
-    stand_in: Callable[[Json, str], Json],
-) -> dict[str, Json]:
-    """
-    Return the values with each sensitive leaf replaced by ``stand_in(leaf, origin)``.
-    """
-
-    def walk(value: Json, path: ValuePath) -> Json:
-        if path in secrets:
-            return stand_in(value, secrets[path])
-        match value:
-            case Mapping():
-                return {key: walk(item, (*path, key)) for key, item in value.items()}
-            case list():
-                return [walk(item, (*path, number)) for number, item in enumerate(value)]
-            case _:
-                return value
-
-    return {name: walk(value, (name,)) for name, value in values.items()}
 
 
 def _one_line(value: Json) -> str:

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Mapping
 from orchestrator.domain.blueprint.references import Resolved
 from orchestrator.domain.credentials import CREDENTIAL
 from orchestrator.domain.record.record import SENSITIVE
-from orchestrator.domain.text import Json, ValuePath
+from orchestrator.domain.secrets import replaced_at
+from orchestrator.domain.text import Json
 
 _WHO = re.compile(f"role|profile|user|{CREDENTIAL.pattern}", re.IGNORECASE)
 
@@ -58,7 +59,9 @@ def scope(
         if name.startswith(prefixes) and not _RENEWED.search(name)
     }
     values |= {
-        f"providers.{name}": digest(_open(item.value, frozenset(item.secrets)))
+        f"providers.{name}": digest(
+            replaced_at(item.value, item.secrets, lambda _path, _value: None)
+        )
         for name, item in configured.items()
     }
     return tuple(sorted(values.items()))
@@ -88,21 +91,6 @@ def differing(then: Scope, now: Scope, providers: Iterable[str]) -> list[str]:
 def _prefixes(provider: str) -> tuple[str, ...]:
     name = provider.rpartition("/")[2]
     return _PREFIXES.get(name, (f"{name.upper().replace('-', '_')}_",))
-
-
-def _open(value: Json, secrets: frozenset[ValuePath], path: ValuePath = ()) -> Json:
-    """
-    Return the value without its sensitive leaves.
-    """
-    if path in secrets:
-        return None
-    match value:
-        case dict():
-            return {key: _open(item, secrets, (*path, key)) for key, item in value.items()}
-        case list():
-            return [_open(item, secrets, (*path, number)) for number, item in enumerate(value)]
-        case _:
-            return value
 
 
 def without_credentials(value: Json, *, is_credential: bool = False) -> Json:
