@@ -44,6 +44,7 @@ from orchestrator.domain.values import replace
 
 Item = TypeVar("Item")
 Part = TypeVar("Part")
+Addressed = TypeVar("Addressed", ResourceChange, PlannedAction, CheckResult)
 #: A part of the composed plan as the step's own plan has it, and the step: None where it is none's.
 Owned: TypeAlias = tuple[str | None, Part]
 
@@ -321,19 +322,14 @@ class ComposedRoot(Struct, frozen=True):
         Return the plan's content by step, as the step's own plan would have it.
         """
 
-        def resource(item: ResourceChange) -> Owned[ResourceChange]:
+        def located(item: Addressed) -> Owned[Addressed]:
             step, address = self.locate(item.address)
-            own: dict[str, str | None] = {"address": address, **previous(item)}
-            own["module"] = self.locate(f"{item.module}.")[1].rstrip(".") or None
+            own: dict[str, str | None] = {"address": address}
+            if not isinstance(item, CheckResult) and item.previous_address:
+                own["previous_address"] = self.locate(item.previous_address)[1]
+            if isinstance(item, ResourceChange):
+                own["module"] = self.locate(f"{item.module}.")[1].rstrip(".") or None
             return step, item.model_copy(update=own)
-
-        def action(item: PlannedAction) -> Owned[PlannedAction]:
-            step, address = self.locate(item.address)
-            return step, item.model_copy(update={"address": address, **previous(item)})
-
-        def previous(item: ResourceChange | PlannedAction) -> dict[str, str | None]:
-            earlier = item.previous_address
-            return {"previous_address": earlier and self.locate(earlier)[1]}
 
         def planned(item: PlannedObject) -> Owned[PlannedObject]:
             if not item.is_output:
@@ -347,25 +343,21 @@ class ComposedRoot(Struct, frozen=True):
             step, name = self.output(item.name)
             return step, item.model_copy(update={"name": name})
 
-        def check(item: CheckResult) -> Owned[CheckResult]:
-            step, address = self.locate(item.address)
-            return step, item.model_copy(update={"address": address})
-
         def region(item: tuple[str, str]) -> Owned[tuple[str, str]]:
             module, _, name = item[0].rpartition(":")
             step, own_module = self.locate(f"{module}.")
             return step, (f"{own_module.rstrip('.')}:{name}".removeprefix(":"), item[1])
 
         changes = content.changes
-        actions = _by_owner(content.actions, action)
+        actions = _by_owner(content.actions, located)
         moved = _by_owner(content.moved, self.locate)
         outputs = _by_owner(content.outputs, self.output)
         objects = _by_owner(content.objects, planned)
         regions = _by_owner(content.regions.items(), region)
-        resources = _by_owner(changes.resources, resource)
-        drift = _by_owner(changes.drift, resource)
+        resources = _by_owner(changes.resources, located)
+        drift = _by_owner(changes.drift, located)
         outputs_changed = _by_owner(changes.outputs_changed, output)
-        checks = _by_owner(changes.checks, check)
+        checks = _by_owner(changes.checks, located)
         return {
             step: replace(
                 content,

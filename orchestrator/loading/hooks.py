@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import CommandHook, Module
 from orchestrator.domain.blueprint.graph import (
-    CompensationCycle,
+    CycleFound,
     Graph,
     compensation_order,
     derived_backend,
@@ -223,6 +223,6 @@ def check_order(
     }
     try:
         compensation_order(graph, after)
-    except CompensationCycle as exc:
+    except CycleFound as exc:
         first = next(name for name in exc.path if declared[name].after)
         problems.add(str(exc), declared[first].at, "let each of them say what it comes `after`")

@@ -33,6 +33,7 @@ from orchestrator.views.page import Page, Part
 
 if TYPE_CHECKING:
     from orchestrator.domain.events.events import LiveObjects
+    from orchestrator.domain.plan.changes import PlanDiagnostic
 
 #: The commands that a hint names, or the options that a command is to be given.
 _NAMED = re.compile(r"`([^`]+)`|\b(orchestrator .+)|(?<=: )(--\S.*)")
@@ -341,10 +342,14 @@ def warnings(page: Page, steps: Iterable[StepRun]) -> None:
             diagnostic(page, item, indent=4)
 
 
-def diagnostic(page: Page, item: Diagnostic, *, indent: int) -> None:
+def diagnostic(
+    page: Page, item: Diagnostic | PlanDiagnostic, *, indent: int, whole: bool = False
+) -> None:
     """
-    Add a diagnostic: summary, place and detail.
+    Add a diagnostic: summary, place and detail; of a long detail only the beginning, unless the
+    ``whole`` of it is to be shown.
     """
+    whole = whole or page.paper.verbose
     style = "bad" if item.severity == "error" else "warn"
     page.line((item.severity, style), ": ", (item.summary, "bold"), indent=indent)
     place = diagnostic_location(item)
@@ -353,9 +358,9 @@ def diagnostic(page: Page, item: Diagnostic, *, indent: int) -> None:
     detail = item.detail.strip("\n").splitlines()
     if not item.detail.strip() or item.detail.strip() == item.summary.strip():
         return
-    if item.summary in _TOLD_BY_US and not page.paper.verbose:
+    if item.summary in _TOLD_BY_US and not whole:
         return
-    shown = len(detail) if page.paper.verbose or len(detail) <= _LONG else _LONG - 1
+    shown = len(detail) if whole or len(detail) <= _LONG else _LONG - 1
     page.text("\n".join(detail[:shown]), indent=indent + 2)
     if shown < len(detail):
         page.line((f"({len(detail) - shown} more lines; -v shows them)", "dim"), indent=indent + 2)
@@ -371,7 +376,7 @@ def diagnostic_text(item: Diagnostic) -> str:
     return f"{text} ({place})" if place else text
 
 
-def diagnostic_location(item: Diagnostic) -> str:
+def diagnostic_location(item: Diagnostic | PlanDiagnostic) -> str:
     """
     Return the object and the place in the module that a diagnostic names.
     """

@@ -20,7 +20,6 @@ from orchestrator.views.plan_changes import (
     changed_objects,
     changed_outputs,
     drifted_objects,
-    plan_diagnostic,
     warnings,
 )
 from orchestrator.views.summary import next_commands, orphaned_targets
@@ -239,7 +238,7 @@ def step_plan(page: Page, step: PlannedStep) -> None:
             reason = fault_text(step.error) if step.error else step.reason or "could not be planned"
             page.line(name, ": ", (reason, "bad"), indent=2)
             for item in step.diagnostics:
-                plan_diagnostic(page, item, indent=4)
+                diagnostic(page, item, indent=4, whole=True)
             if step.error and not step.diagnostics:
                 diagnostic(page, Diagnostic(summary=step.error.summary), indent=4)
             if step.error and step.reason:
@@ -300,7 +299,7 @@ def _step(page: Page, step: DriftedStep) -> None:
         case "failed":
             page.line(name, ": ", (fault_text(step.error) if step.error else "", "bad"), indent=2)
             for item in step.diagnostics:
-                plan_diagnostic(page, item, indent=4)
+                diagnostic(page, item, indent=4, whole=True)
             if step.error and not step.diagnostics:
                 page.line(step.error.summary, indent=4)
         case "skipped":

@@ -16,10 +16,11 @@ from orchestrator.domain.record.objects import Action
 from orchestrator.domain.record.record import SENSITIVE
 from orchestrator.domain.text import Json, count
 from orchestrator.views.formats import ACTION_STYLE, SYMBOLS
+from orchestrator.views.outcome import diagnostic
 from orchestrator.views.page import Page, Part, cells, cut
 
 if TYPE_CHECKING:
-    from orchestrator.domain.plan.changes import OutputValueChange, PlanChanges, PlanDiagnostic
+    from orchestrator.domain.plan.changes import OutputValueChange, PlanChanges
 
 #: Actions after which an object is gone: they come first, and are said in capitals.
 LOSSES: Mapping[Action, str] = {"replace": "REPLACE", "delete": "DESTROY"}
@@ -144,26 +145,12 @@ def warnings(page: Page, changes: PlanChanges, *, indent: int) -> None:
     Add the engine's warnings and failed checks.
     """
     for item in changes.diagnostics:
-        plan_diagnostic(page, item, indent=indent)
+        diagnostic(page, item, indent=indent, whole=True)
     shown = {item.detail for item in changes.diagnostics}
     for check in changes.checks:
         if check.status in ("fail", "error") and not shown.intersection(check.problems):
             problems = "; ".join(check.problems) or check.status
             page.line(("warning", "warn"), f": {check.address}: {problems}", indent=indent)
-
-
-def plan_diagnostic(page: Page, item: PlanDiagnostic, *, indent: int) -> None:
-    """
-    Add a diagnostic: summary, place and detail.
-    """
-    style = "bad" if item.severity == "error" else "warn"
-    page.line((item.severity, style), ": ", (item.summary, "bold"), indent=indent)
-    place = f"{item.file}:{item.line}" if item.line else item.file
-    where = ", ".join(part for part in (item.address, place) if part)
-    if where:
-        page.line((where, "dim"), indent=indent + 2)
-    if item.detail.strip():
-        page.text(item.detail, indent=indent + 2)
 
 
 def cause(item: ResourceChange) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from orchestrator.domain.blueprint.graph import (
-    CompensationCycle,
+    CycleFound,
     Graph,
     compensation_order,
     derived_backend,
@@ -299,7 +299,7 @@ def test_compensations_that_wait_for_each_other_are_named() -> None:
     """
     The circle is told, not looped in.
     """
-    with pytest.raises(CompensationCycle, match="wait for each other: app -> net -> db -> app"):
+    with pytest.raises(CycleFound, match="wait for each other: app -> net -> db -> app"):
         compensation_order(GRAPH, {"net": None, "db": None, "app": ("net",)})
 
 

@@ -17,12 +17,12 @@ from orchestrator.errors import Usage
 class CycleFound(ValueError):
     """
     Steps depend on each other in a cycle; each step of ``path`` needs the next, the last equals the
-    first.
+    first. ``what`` says how they depend.
     """
 
-    def __init__(self, path: Sequence[str]) -> None:
+    def __init__(self, path: Sequence[str], what: str = "steps need each other") -> None:
         self.path = tuple(path)
-        super().__init__("steps need each other: " + " -> ".join(self.path))
+        super().__init__(f"{what}: {' -> '.join(self.path)}")
 
 
 class Graph:
@@ -199,24 +199,13 @@ _STATE_NAMES: Mapping[str, tuple[str, str | None]] = {
 _SEPARATORS = {"pg": "_", "kubernetes": "-"}
 
 
-class CompensationCycle(ValueError):
-    """
-    Compensations wait for each other in a cycle; each step of ``path`` waits for the next, the last
-    equals the first.
-    """
-
-    def __init__(self, path: Sequence[str]) -> None:
-        self.path = tuple(path)
-        super().__init__("compensations wait for each other: " + " -> ".join(self.path))
-
-
 def compensation_order(graph: Graph, after: Mapping[str, Sequence[str] | None]) -> Graph:
     """
     Return the graph of the steps that declare a compensation: which compensation waits for which.
 
     ``after`` maps each of them to the steps it names, None if it names none: then it waits for its
-    dependents, except those that declare to come after it. Raises CompensationCycle if they wait
-    for each other.
+    dependents, except those that declare to come after it. Raises CycleFound if they wait for each
+    other.
 
     >>> graph = Graph({"net": [], "db": ["net"], "app": ["db"]})
     >>> compensation_order(graph, {"net": None, "app": None}).order
@@ -237,7 +226,7 @@ def compensation_order(graph: Graph, after: Mapping[str, Sequence[str] | None]) 
     try:
         return Graph(waits)
     except CycleFound as exc:
-        raise CompensationCycle(exc.path) from None
+        raise CycleFound(exc.path, "compensations wait for each other") from None
 
 
 def derived_backend(

@@ -130,6 +130,13 @@ class PlanDiagnostic(JsonModel):
     line: int | None = None
     address: Word | None = None
 
+    @property
+    def at(self) -> str | None:
+        """
+        The place, "file:line".
+        """
+        return f"{self.file}:{self.line}" if self.line else self.file
+
     @classmethod
     def of_diagnostic(cls, item: Diagnostic) -> Self:
         """

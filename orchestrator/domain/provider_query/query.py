@@ -16,6 +16,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
+from orchestrator.domain.blueprint.references import escaped
 from orchestrator.domain.events.events import (
     DiagnosticMessage,
     Message,
@@ -301,7 +302,7 @@ def _literal(value: Json) -> Json:
     """
     match value:
         case str():
-            return value.replace("${", "$${").replace("%{", "%%{")
+            return escaped(value)
         case dict():
             return {_literal(key): _literal(item) for key, item in value.items()}
         case list():

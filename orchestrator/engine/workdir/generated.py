@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct, field
 
+from orchestrator.domain.blueprint.references import escaped
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Problem
 from orchestrator.ports.workdir import Secret, Snapshot, WorkDirConfig
@@ -241,14 +242,10 @@ class _Secrets:
                 self.variables[name] = inner
                 return f"${{var.{name}}}"
             case Mapping():
-                return {_escape(str(k)): self.render(v) for k, v in value.items()}
+                return {escaped(str(k)): self.render(v) for k, v in value.items()}
             case list() | tuple():
                 return [self.render(item) for item in value]
             case str():
-                return _escape(value)
+                return escaped(value)
             case _:
                 return value
-
-
-def _escape(text: str) -> str:
-    return text.replace("${", "$${").replace("%{", "%%{")
