@@ -5,9 +5,10 @@ Sources of input values other than literals: ``from:`` and ``${env.X}``.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import IO, Literal
 
 from msgspec import Struct
 
@@ -16,6 +17,7 @@ from orchestrator.domain.blueprint.yaml_tree import Node, Problems
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_text
+from orchestrator.local_files import MAX_BYTES
 from orchestrator.project import ProjectContext
 
 _FORMS = ("env", "command", "file")
@@ -158,33 +160,59 @@ def commands_of(project: ProjectContext) -> Callable[[Sequence[str]], str]:
 
 def run_command(argv: Sequence[str], *, directory: Path | None = None) -> str:
     """
-    Run a program and return its stdout as UTF-8 text. No shell, no stdin, at most two minutes;
-    input values are not in its environment.
+    Run a program and return its stdout as UTF-8 text. No shell, no stdin, at most two minutes and
+    as much as a file may hold; input values are not in its environment.
 
-    Raises CommandFailed if it cannot be started, does not end, or exits with a code other than 0.
+    Raises CommandFailed if it cannot be started, does not end, prints more, or exits with a code
+    other than 0.
     """
     import subprocess  # here: most commands start none, and reading ones must not wait for it
 
+    deadline = time.monotonic() + COMMAND_SECONDS
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             list(argv),
             cwd=directory,
             env={k: v for k, v in os.environ.items() if not k.startswith(INPUT_VARIABLE)},
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=COMMAND_SECONDS,
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
-    except subprocess.TimeoutExpired as exc:
-        raise CommandFailed(f"no answer within {COMMAND_SECONDS:.0f} s") from exc
     except (OSError, ValueError) as exc:
         raise CommandFailed("it cannot be started") from exc
-    if done.returncode:
-        raise CommandFailed(f"exit code {done.returncode}")
+    with process:
+        try:
+            printed = _read_until(deadline, process.stdout)
+            code = process.wait(max(0.0, deadline - time.monotonic()))
+        except (TimeoutError, subprocess.TimeoutExpired) as exc:
+            process.kill()
+            raise CommandFailed(f"no answer within {COMMAND_SECONDS:.0f} s") from exc
+        except BaseException:
+            process.kill()
+            raise
+    if code:
+        raise CommandFailed(f"exit code {code}")
     try:
-        return done.stdout.decode()
+        return printed.decode()
     except UnicodeDecodeError as exc:
         raise CommandFailed("what it printed is not UTF-8 text") from exc
+
+
+def _read_until(deadline: float, pipe: IO[bytes] | None) -> bytes:
+    import selectors  # here: as subprocess above
+
+    assert pipe is not None
+    printed = bytearray()
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, selectors.EVENT_READ)
+        while len(printed) <= MAX_BYTES:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise TimeoutError
+            piece = os.read(pipe.fileno(), 1 << 16)
+            if not piece:
+                return bytes(printed)
+            printed += piece
+    raise CommandFailed(f"it printed more than {MAX_BYTES >> 20} MiB")
 
 
 def _without_newline(text: str) -> str:

@@ -288,12 +288,20 @@ def test_values_in_files_are_taken_literally(project: ProjectOnDisk) -> None:
     [
         ("import sys; print('s3cret'); sys.exit(3)", "exit code 3"),
         ("import os; os.write(1, b'\\xff')", "not UTF-8"),
+        ("while True: print('s3cret' * 999)", "printed more than 16 MiB"),
+        ("import time; print('s3cret', flush=True); time.sleep(99)", "no answer within 1 s"),
+        ("import os, time; os.close(1); time.sleep(99)", "no answer within 1 s"),
     ],
 )
-def test_a_failing_command_says_why_without_its_output(program: str, why: str) -> None:
+def test_a_failing_command_says_why_without_its_output(
+    monkeypatch: pytest.MonkeyPatch, program: str, why: str
+) -> None:
     """
-    The error of a command names the exit code and never what was printed.
+    The error of a command names the exit code, that it does not end or prints without end, and
+    never what was printed.
     """
+    if "no answer" in why:
+        monkeypatch.setattr("orchestrator.loading.sources.COMMAND_SECONDS", 1.0)
     with pytest.raises(CommandFailed, match=why) as caught:
         run_command([sys.executable, "-c", program])
     assert "s3cret" not in str(caught.value)
