@@ -56,6 +56,16 @@ def parse_address(text: str) -> Address:
     )
 
 
+def is_resource_address(text: str) -> bool:
+    """
+    Return whether the text is the address of a resource or of an instance of one.
+
+    >>> is_resource_address("aws_instance.this"), is_resource_address("aws_instance.")
+    (True, False)
+    """
+    return _ADDRESS.fullmatch(text) is not None
+
+
 def without_keys(address: str) -> str:
     """
     Return the address without instance keys, as in the module's configuration.

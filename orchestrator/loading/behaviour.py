@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from orchestrator.domain.addresses import is_resource_address
 from orchestrator.domain.blueprint.blueprint import CheckSpec, RetryRule
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document, without_nulls
 from orchestrator.domain.record.objects import AbsenceMethod
@@ -180,7 +181,7 @@ def _by_address(
         problems.add(f"{what} must be a map by resource address, not {node.shape}", node.at)
         return {}
     for address in node.fields:
-        if "." not in address or re.search(r"\s|\$\{", address):
+        if not is_resource_address(address):
             message = f"{address!r} is not a resource address such as aws_s3_bucket.this"
             problems.add(message, node.key_at[address])
     return {address: locate(item, problems) for address, item in node.fields.items()}

@@ -144,6 +144,8 @@ def _argv(node: Node, problems: Problems, *, what: str) -> LocatedTemplate:
     for item in node.items:
         if item.kind != "scalar" or item.value is None:
             problems.add(f"each entry of command must be text, not {item.shape}", item.at)
+        elif "\0" in str(item.value):
+            problems.add("an entry of command holds a NUL character", item.at)
     return locate(node, problems)
 
 

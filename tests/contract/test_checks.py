@@ -390,6 +390,9 @@ BAD = [
     ("command", {"argv": ["true"], "cwd": "../.."}, "cwd must be a directory within"),
     ("command", {"argv": ["true"], "cwd": "a/../../b"}, "cwd must be a directory within"),
     ("command", {"argv": ["true"], "cwd": "/etc"}, "cwd must be a directory within"),
+    ("command", {"argv": ["true", "\x00"]}, "argv must be a list"),
+    ("command", {"argv": ["true"], "environment": {"A=B": "c"}}, "environment must be"),
+    ("command", {"argv": ["true"], "environment": {"A": "\x00"}}, "environment must be"),
     ("ping", {}, "there is no check 'ping'"),
 ]
 

@@ -145,6 +145,20 @@ def validate_check(kind: str, settings: Mapping[str, Json]) -> list[str]:
     return []
 
 
+def _is_text(value: Json) -> bool:
+    """
+    Return whether a program can be given the value; no argument holds a NUL character.
+    """
+    return isinstance(value, str | int) and "\0" not in str(value)
+
+
+def _is_name(name: str) -> bool:
+    """
+    Return whether a variable or an HTTP header can have the name.
+    """
+    return bool(name) and _is_text(name) and "=" not in name
+
+
 def _refers(value: Json) -> bool:
     return "${" in json.dumps(value, default=str)
 
@@ -219,13 +233,15 @@ class _Reader:
 
     def texts(self, key: str) -> Mapping[str, str]:
         value = self._take(key, {})
-        if isinstance(value, dict) and all(isinstance(item, str | int) for item in value.values()):
-            return {str(name): str(item) for name, item in value.items()}
+        if isinstance(value, dict) and all(
+            _is_name(name) and _is_text(item) for name, item in value.items()
+        ):
+            return {name: str(item) for name, item in value.items()}
         return self._wrong(key, "must be a mapping of names to texts", {})
 
     def argv(self, key: str) -> tuple[str, ...]:
         value = self._take(key, [])
-        if isinstance(value, list) and value and all(isinstance(x, str | int) for x in value):
+        if isinstance(value, list) and value and all(map(_is_text, value)):
             return tuple(str(item) for item in value)
         return self._wrong(key, "must be a list: the program and its arguments, no shell", ())
 
