@@ -29,11 +29,16 @@ def read_regular(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
     """
     # Without O_NONBLOCK the open itself would wait for a FIFO's writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    # A file object would ask for its size, its position and a terminal: many files are read so.
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EINVAL, "is not a regular file", str(path))
+        data, most = b"", max(about.st_size, 4096) + 1
+        while len(data) <= limit and (part := os.read(descriptor, min(most, limit + 1))):
+            data += part
+    finally:
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "is not a regular file", str(path))
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read(limit + 1)
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"is larger than {limit >> 20} MiB", str(path))
     return data

@@ -8,7 +8,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -91,31 +92,20 @@ def program_path(program: str, directory: Path, environment: Mapping[str, str]) 
     return str(Path(path).absolute())
 
 
-def varies(file: Path, directory: Path, asked_in: Path) -> bool:
+def _version_file_in(directory: Path) -> Path | None:
     """
-    Return whether a program may be another engine in ``directory`` than where its version was
-    asked: it is a version manager's shim (a script, or a link to the manager), or another version
-    file applies there.
+    Return the file in a directory by which a version manager chooses the engine there.
     """
-    if fingerprint(file) is None:
-        return True
-    here, there = (directory, *directory.parents), (asked_in, *asked_in.parents)
-    # Asked for every step: what both have in common decides nothing.
-    return _nearest(p for p in here if p not in there) != _nearest(
-        p for p in there if p not in here
-    )
+    files = (directory / name for name in _VERSION_FILES)
+    return next((file for file in files if file.exists()), None)
 
 
 def version_file(directory: Path) -> Path | None:
     """
     Return the nearest file by which a version manager chooses the engine for a directory.
     """
-    return _nearest((directory, *directory.parents))
-
-
-def _nearest(places: Iterable[Path]) -> Path | None:
-    files = (place / name for place in places for name in _VERSION_FILES)
-    return next((file for file in files if file.exists()), None)
+    files = map(_version_file_in, (directory, *directory.parents))
+    return next((file for file in files if file is not None), None)
 
 
 def fingerprint(file: Path) -> str | None:
@@ -134,6 +124,31 @@ def fingerprint(file: Path) -> str | None:
     if not re.search(r"terraform|tofu", real.name):
         return None
     return f"{os.fspath(real)}:{stat.st_mtime_ns}:{stat.st_size}"
+
+
+class VersionManager:
+    """
+    Tells in which directories a program may be another engine than where its version was asked: it
+    is a version manager's shim (a script, or a link to the manager), or another version file
+    applies there.
+    """
+
+    def __init__(self, program: Path, asked_in: Path) -> None:
+        self._program = program
+        self._asked_in = asked_in
+        # Asked for every step: what lies above their directories is looked at once.
+        self._version_file = cache(version_file)
+
+    def may_differ_in(self, directory: Path) -> bool:
+        """
+        Return whether the program may be another engine in a directory.
+        """
+        applies = _version_file_in(directory) or self._version_file(directory.parent)
+        return self._is_shim or applies != self._version_file(self._asked_in)
+
+    @cached_property
+    def _is_shim(self) -> bool:
+        return fingerprint(self._program) is None
 
 
 # Version constraints as Terraform reads them, and the check of an engine against them.

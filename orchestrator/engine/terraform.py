@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -34,7 +35,7 @@ from orchestrator.engine.process.wrapper import (
     providers_left,
     session_members,
 )
-from orchestrator.engine.program import ask, program_path, varies
+from orchestrator.engine.program import VersionManager, ask, program_path
 from orchestrator.engine.state import (
     emptied_state,
     isolated_state,
@@ -88,8 +89,9 @@ class TerraformEngine:
         plugin_cache: PluginCache | None = None,
     ) -> None:
         self._plugin_cache = plugin_cache
-        self._asked_in = Path.cwd()
+        self._versions = VersionManager(Path(info.program[-1]), Path.cwd())
         self._told: dict[Path, EngineInfo] = {}
+        self._small_files = threading.Lock()  # read one after the other sooner than side by side
         self._waiting: dict[CallFiles, tuple[Question, ShutdownLadder, Transcript]] = {}
         self._info = info
         self._environment = dict(environment)
@@ -100,10 +102,10 @@ class TerraformEngine:
         return self._info
 
     def info_in(self, directory: Path) -> EngineInfo:
-        *launcher, program = self._info.program
-        if launcher or not directory.is_dir():
+        launched = len(self._info.program) > 1
+        if launched or not directory.is_dir():
             return self._info
-        if not varies(Path(program), directory, self._asked_in):
+        if not self._versions.may_differ_in(directory):
             return self._info
         if directory not in self._told:
             kind, version = ask(self._info.program, self._environment, directory)
@@ -125,7 +127,8 @@ class TerraformEngine:
         An exception from ``observe``, KeyboardInterrupt included, leaves the engine running.
         """
         if isinstance(request, Pull) and not stop.stopping:
-            state = local_state(spec.directory, self._environment | dict(spec.environment))
+            with self._small_files:
+                state = local_state(spec.directory, self._environment | dict(spec.environment))
             if state is not None:
                 return CallResult(exit_code=0, messages=(), complete=True, state=state)
         if not isinstance(request, Init) or self._plugin_cache is None or stop.stopping:

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.domain.provider_state import last_writer
 from orchestrator.domain.record.record import EngineRef
-from orchestrator.engine.program import varies
+from orchestrator.engine.program import VersionManager
 from orchestrator.engine.state import parse_state
 
 TERRAFORM = EngineRef(kind="terraform", version="1.11.4")
@@ -75,9 +75,12 @@ def test_a_program_that_may_be_another_one_elsewhere_is_asked_there(tmp_path: Pa
     link.symlink_to(manager)
     place = tmp_path / "project" / "deep"
     place.mkdir(parents=True)
-    programs = (binary, script, link)
-    assert [varies(file, place, tmp_path) for file in programs] == [False, True, True]
+
+    def may_differ(program: Path) -> bool:
+        return VersionManager(program, tmp_path).may_differ_in(place)
+
+    assert [may_differ(program) for program in (binary, script, link)] == [False, True, True]
     (tmp_path / ".tool-versions").write_text("terraform 1.11.4\n")
-    assert not varies(binary, place, tmp_path), "the same file counts in both places"
+    assert not may_differ(binary), "the same file counts in both places"
     (tmp_path / "project" / ".terraform-version").write_text("1.11.4\n")
-    assert varies(binary, place, tmp_path)
+    assert may_differ(binary)

@@ -86,7 +86,7 @@ def composed_plan(
     prepared = {name: steps.prepared[name] for name in chosen if name not in failures}
     roots = {name: (item.snapshot, item.work_dir) for name, item in prepared.items()}
     separate = {*names} - prepared.keys() | services.workdirs.not_composable(roots).keys()
-    states = _states(steps, [name for name in prepared if name not in separate])
+    states = _states(steps, [name for name in prepared if name not in separate], evidence)
     separate |= prepared.keys() - states.keys()
     recorded: dict[str, StepInputs] = {}
     for name in prepared if as_applied else ():
@@ -376,25 +376,25 @@ def _without_dependents(
     ]
 
 
-def _states(steps: PreparedSteps, names: Iterable[str]) -> dict[str, PulledState]:
+def _states(steps: PreparedSteps, names: Iterable[str], evidence: Path) -> dict[str, PulledState]:
     """
     Return the provider states of the steps, except those that cannot be read, that are locked (the
     step's own plan names the holder), or whose numbers would be rounded by merging.
     """
     states: dict[str, PulledState] = {}
 
-    def read(name: str) -> None:
+    def read(numbered: tuple[int, str]) -> None:
+        number, name = numbered
         prepared = steps.prepared[name]
         if steps.services.workdirs.state_locked(prepared.work_dir):
             return
         with contextlib.suppress(OrchestratorError):
-            evidence = steps.evidence(name)
-            state = pull(steps.services, prepared.work_dir, evidence, "pull-composed")
+            state = pull(steps.services, prepared.work_dir, evidence, f"pull-{number}")
             if state.exact:
                 states[name] = state
 
     with ThreadPoolExecutor(steps.jobs, thread_name_prefix="pull") as pool:
-        list(pool.map(read, names))
+        list(pool.map(read, enumerate(names)))
     return states
 
 

@@ -282,13 +282,14 @@ class PreparedSteps:
         their own, which that of the same step with another backend is not.
         """
         self._tries[name] += 1
-        evidence, serial = self.evidence(name), self._tries[name]
         key = root.init_key or name
         with self._init_locks.setdefault(key, threading.Lock()):
             twin = self._initialised.get(key)
             elsewhere = twin is not None and twin.directory != root.directory
             initialised = twin if root.init_needed and elsewhere else None
-            if initialised is None or not self.services.workdirs.copy_init(initialised, root):
+            copied = initialised and self.services.workdirs.copy_init(initialised, root)
+            if root.init_needed and not copied:
+                evidence, serial = self.evidence(name), self._tries[name]
                 initialise(self.services, name, root, snapshot, evidence, serial=serial)
             if root.init_key:
                 self._initialised[key] = root

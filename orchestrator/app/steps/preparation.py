@@ -320,13 +320,11 @@ def initialise(
     serial: int,
 ) -> None:
     """
-    Run ``init`` unless the last one is still valid; registry and network errors are retried.
+    Run ``init``; registry and network errors are retried.
 
     If the module changed its provider constraints and has no lock file of its own, new provider
     versions are selected. ``serial`` makes the names of the calls unique.
     """
-    if not work_dir.init_needed:
-        return
     services.sink.emit(PhaseStarted(at=services.clock.now(), step=step, phase="init"))
 
     def attempt(number: int) -> CallResult:

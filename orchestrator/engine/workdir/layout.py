@@ -63,6 +63,7 @@ class Layout:
         self._top = top
         # Beside the module's files: a pattern of the module that matches everything meets no notes.
         self._notes = top.parent / _NOTES / top.name
+        self._read: dict[str, Json] = {}
         self.directory = top / module_path
 
     def lay_out(self, snapshot: Snapshot, generated: Generated, lock_file: bytes | None) -> None:
@@ -152,13 +153,12 @@ class Layout:
         return digest
 
     def _place_generated(self, files: Mapping[str, str]) -> None:
-        for name in (*FORMER_BACKEND_FILES, *_PASSING):
-            (self.directory / name).unlink(missing_ok=True)
-        for name in _GENERATED:
-            if name in files:
-                self._write_if_other(name, files[name].encode())
-            else:
-                (self.directory / name).unlink(missing_ok=True)
+        unwanted = {*FORMER_BACKEND_FILES, *_PASSING, *_GENERATED} - files.keys()
+        for path in self.directory.iterdir():
+            if path.name in unwanted:
+                path.unlink()
+        for name, text in files.items():
+            self._write_if_other(name, text.encode())
 
     def _refuse_strangers(self, marks: Mapping[str, Json]) -> None:
         """
@@ -190,6 +190,7 @@ class Layout:
         Note that no init is known to be valid: one that fails or is killed leaves its backend
         behind.
         """
+        self._read.pop("initialised", None)
         with suppress(OSError):  # what cannot be removed cannot be read either
             (self._notes / "initialised.json").unlink()
 
@@ -253,28 +254,30 @@ class Layout:
         """
         Return where `copy_to` puts the module's directory.
         """
-        return place / "root" / self.directory.relative_to(self._top)
+        return place / self.directory.relative_to(self._top)
 
     def copy_to(self, place: Path, *, generated: bool = True) -> Path:
         """
-        Copy the files that the engine loads, with or without the ``generated`` ones, link what init
-        installed, and return the module's directory in the copy.
+        Link the module's files, copy the ``generated`` ones or leave them out, link what init
+        installed, and return the module's directory in the copy. ``place`` is private.
         """
-        relative = self.directory.relative_to(self._top)
-        target = place / "root"
+        directory = self.copy_place(place)
         notes = self.read_note("layout") or {}
-        ours = [(relative / name).as_posix() for name in (*_GENERATED, LOCK_FILE)]
-        make_private(target / relative / ".terraform")
-        for path in (*notes.get("files", {}), *(ours if generated else ())):
-            source = self._top / path
-            if source.is_file():
-                make_private((target / path).parent)
-                write_private(target / path, source.read_bytes(), source.stat().st_mode & 0o700)
+        files = {self._top / path: place / path for path in notes.get("files", {})}
+        for parent in {directory, *(path.parent for path in files.values())}:
+            parent.mkdir(parents=True, exist_ok=True)
+        for source, path in files.items():
+            with suppress(FileNotFoundError):
+                _link(source, path)
+        for name in (*_GENERATED, LOCK_FILE) if generated else ():
+            with suppress(FileNotFoundError):
+                write_private(directory / name, read_regular(self.directory / name), 0o600)
         for name in ("providers", "modules"):
             installed = self.directory / ".terraform" / name
             if installed.is_dir():
-                (target / relative / ".terraform" / name).symlink_to(installed)
-        return self.copy_place(place)
+                (directory / ".terraform").mkdir(exist_ok=True)
+                (directory / ".terraform" / name).symlink_to(installed)
+        return directory
 
     def write_backend(self, settings: str) -> Path:
         """
@@ -294,15 +297,18 @@ class Layout:
         temporary = path.with_suffix(".tmp")
         write_private(temporary, json.dumps(content, sort_keys=True).encode(), 0o600)
         temporary.replace(path)
+        self._read[name] = content
 
     def read_note(self, name: str) -> Json:
         """
-        Return a note; None if it is missing or damaged.
+        Return a note, which is read once; None if it is missing or damaged.
         """
-        try:
-            return json.loads(read_regular(self._notes / f"{name}.json"))
-        except (OSError, ValueError):
-            return None  # never written, or damaged: lay out and init again
+        if name not in self._read:
+            try:
+                self._read[name] = json.loads(read_regular(self._notes / f"{name}.json"))
+            except (OSError, ValueError):
+                return None  # never written, or damaged: lay out and init again
+        return self._read[name]
 
     def _mark(self, path: str) -> list[int] | None:
         """
@@ -316,8 +322,10 @@ class Layout:
 
     def _write_if_other(self, name: str, data: bytes) -> None:
         path = self.directory / name
-        if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
-            write_private(path, data, 0o600)
+        with suppress(OSError):  # what is not there, or no file, is put there
+            if not path.is_symlink() and read_regular(path) == data:
+                return
+        write_private(path, data, 0o600)
 
     def _write(self, path: str, data: bytes, mode: int) -> None:
         parent = self._top
@@ -348,10 +356,9 @@ def providers_are_there(installed: Path) -> bool:
     return all(path.exists() for path in (installed / "providers").glob("*/*/*/*/*"))
 
 
-def _link(source: str, place: str) -> None:
+def _link(source: str | Path, place: str | Path) -> None:
     """
-    Hard-link a file of a provider, which may be large and is never written to; copy it if that
-    fails.
+    Hard-link a file that is only read, of a provider or a module; copy it if that fails.
     """
     try:
         os.link(source, place)
@@ -374,5 +381,6 @@ def make_private(directory: Path) -> None:
 def write_private(path: Path, data: bytes, mode: int) -> None:
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        while data:
+            data = data[file.write(data) :]

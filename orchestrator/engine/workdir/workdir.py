@@ -17,6 +17,7 @@ import re
 import shutil
 import struct
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -145,6 +146,9 @@ class DirectoryWorkDirs:
     def __init__(self, work: Path, project_root: Path) -> None:
         self._work = work.absolute()
         self._project = project_root.absolute()
+        # Threads that work on many small files at once take the interpreter from each other at
+        # each of them: one after the other they are done sooner.
+        self._small_files = threading.Lock()
 
     @contextlib.contextmanager
     def lock(self, blueprint: str, environment: str) -> Iterator[None]:
@@ -189,17 +193,18 @@ class DirectoryWorkDirs:
         generated = generate(snapshot, setup, backend=backend, shown=str(target))
         try:
             layout = Layout(self._work, self._work / work_path(target), snapshot.module_path)
-            layout.lay_out(snapshot, generated, setup.lock_file)
-            if setup.backend_type == "local":
-                make_private(Path(backend["path"]).parent)
-                check_regular(Path(backend["path"]))  # the engine would wait for a FIFO's writer
-            layout.write_note("terraform", dict(generated.terraform))
-            backend_file = layout.write_backend(generated.backend)
-            basis = _init_basis(snapshot, generated, engine, setup.early_digest)
-            layout.write_note("wanted", basis)
-            init_needed = not self._init_holds(layout, setup.backend_type, where)
-            if init_needed:
-                layout.forget_init()
+            with self._small_files:
+                layout.lay_out(snapshot, generated, setup.lock_file)
+                if setup.backend_type == "local":
+                    make_private(Path(backend["path"]).parent)
+                    check_regular(Path(backend["path"]))  # the engine waits for a FIFO's writer
+                layout.write_note("terraform", dict(generated.terraform))
+                backend_file = layout.write_backend(generated.backend)
+                basis = _init_basis(snapshot, generated, engine, setup.early_digest)
+                layout.write_note("wanted", basis)
+                init_needed = not self._init_holds(layout, setup.backend_type, where)
+                if init_needed:
+                    layout.forget_init()
             init_key = ""
             if setup.backend_type in _PLACE:
                 alike = _init_basis(snapshot, _without_place(generated), engine, setup.early_digest)
@@ -317,10 +322,10 @@ class DirectoryWorkDirs:
         nothing.
         """
         try:
-            directory = self._layout(root).copy_to(place)
+            directory = self._layout(root).copy_to(place / "root")
             state_file = place / "private.tfstate"
-            settings = self._layout(root).read_note("terraform")
-            settings["backend"] = {"local": {"path": str(state_file)}}
+            backend = {"local": {"path": str(state_file)}}
+            settings = {**self._layout(root).read_note("terraform"), "backend": backend}
             files = {BACKEND_FILE: backend_text(settings), **extra}
             for name, text in files.items():
                 write_private(directory / name, text.encode(), 0o600)
