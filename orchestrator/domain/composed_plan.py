@@ -332,12 +332,13 @@ class ComposedRoot(Struct, frozen=True):
             return step, item.model_copy(update=own)
 
         def planned(item: PlannedObject) -> Owned[PlannedObject]:
+            earlier = item.previous_address and self.locate(item.previous_address)[1]
             if not item.is_output:
                 step, address = self.locate(item.address)
             else:
                 step, name = self.output(item.address.removeprefix(OUTPUT))
                 address = f"{OUTPUT}{name}"
-            return step, replace(item, address=address)
+            return step, replace(item, address=address, previous_address=earlier)
 
         def output(item: OutputValueChange) -> Owned[OutputValueChange]:
             step, name = self.output(item.name)

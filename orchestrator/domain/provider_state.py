@@ -175,6 +175,16 @@ class PulledState(Struct, frozen=True):
     def addresses(self) -> frozenset[str]:
         return frozenset(item.address for item in self.objects)
 
+    def moved(self, addresses: Mapping[str, str]) -> PulledState:
+        """
+        Return the state after a plan's moves: new addresses by the previous ones.
+        """
+        objects = (
+            replace(item, address=addresses.get(item.address, item.address))
+            for item in self.objects
+        )
+        return replace(self, objects=tuple(objects))
+
     def without(self, addresses: Collection[str]) -> PulledState:
         """
         Return the state without the objects at these addresses.

@@ -29,6 +29,7 @@ from orchestrator.domain.plan.differences import (
 )
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.text import Json
+from orchestrator.domain.values import replace
 
 _ACTIONS: Mapping[str, Action] = {
     "create": "create",
@@ -133,7 +134,7 @@ def _planned_action(item: ResourceChange) -> PlannedAction:
     return PlannedAction(
         address=item.address,
         action=item.action,
-        previous_address=item.previous_address if item.action == "noop" else None,
+        previous_address=item.previous_address,
         engine_word=item.engine_word,
         importing=item.importing,
         deposed=item.deposed or None,
@@ -183,17 +184,16 @@ def _objects(
     for data in resources:
         for item in _resources(data):
             if item.action != "read":
-                yield _planned_object(item.address, item.action, data["change"], item.deposed)
+                planned = _planned_object(item.address, item.action, data["change"])
+                yield replace(planned, deposed=item.deposed, previous_address=item.previous_address)
     for name, change in outputs.items():
         if _is_change(change):
             yield _planned_object(f"{OUTPUT}{name}", _output(name, change).action, change)
 
 
-def _planned_object(
-    address: str, action: Action, change: dict[str, Any], deposed: str | None = None
-) -> PlannedObject:
+def _planned_object(address: str, action: Action, change: dict[str, Any]) -> PlannedObject:
     after, unknown = change.get("after"), change.get("after_unknown", False)
-    return PlannedObject(address, action, deposed, after, unknown)
+    return PlannedObject(address, action, after=after, unknown=unknown)
 
 
 def _regions(data: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -36,6 +36,15 @@ IMPORTING = """
       name = "beside"
     }}
 """
+MOVED = """
+    variable "size" { type = string }
+
+    moved {
+      from = fakecloud_server.this
+      to   = fakecloud_server.moved
+    }
+
+"""
 THIS, BESIDE = "fakecloud_server.this", "fakecloud_server.beside"
 
 
@@ -100,7 +109,8 @@ def test_an_import_that_changes_the_object_is_both(project: Project, cloud: Clou
 
 def test_what_was_imported_is_not_destroyed_unasked(project: Project, cloud: Cloud) -> None:
     """
-    Nothing proves that this target made it: a destroy needs a reason for it, and so does its plan.
+    Nothing proves that this target made it: a destroy needs a reason for it, and so does its plan,
+    also where it was moved to.
     """
     project.prepare("apply", "taken", "--yes")
 
@@ -120,6 +130,14 @@ def test_what_was_imported_is_not_destroyed_unasked(project: Project, cloud: Clo
     terminal = Terminal(project, "apply", "taken", *replaced)
     assert terminal.finish() == 4
     assert "Go on?" not in terminal.shown, "nobody is asked about what is refused anyway"
+
+    to_nowhere = project.write("modules/things/main.tf", REQUIRED + MOVED)
+    assert project.run("plan", "taken").code == 4, "it would be destroyed at another address"
+    with to_nowhere.open("a") as module:
+        module.write('resource "fakecloud_server" "moved" {\n  name = "legacy"\n}\n')
+    project.ok("apply", "taken", "--yes")
+    refused = project.run("destroy", "taken", "--yes")
+    assert refused.code == 4 and "fakecloud_server.moved" in refused.said, refused.said
     project.ok("destroy", "taken", "--yes", *accepted)
     assert not cloud.servers()
 

@@ -39,8 +39,8 @@ def planned(*items: str) -> tuple[PlannedAction, ...]:
 
 def messages(*lines: str) -> list[Message]:
     """
-    Messages from texts: "plan create a.b", "output x", "began create a.b", "done create a.b id",
-    "failed create a.b", "error a.b text", "error - text".
+    Messages from texts: "plan create a.b", "plan update a.c from=a.b", "output x",
+    "began create a.b", "done create a.b id", "failed create a.b", "error a.b text", "error - text".
     """
     return [_message(line) for line in lines]
 
@@ -57,7 +57,8 @@ def _message(line: str) -> Message:
     verb: Action = PlannedAction.model_validate({"action": action, "address": address}).action
     match word:
         case "plan":
-            return PlannedChange(address, verb, "fakecloud_server")
+            previous = next((item.removeprefix("from=") for item in more), None)
+            return PlannedChange(address, verb, "fakecloud_server", previous_address=previous)
         case "began":
             return ApplyStart(address, verb, START)
         case "done":

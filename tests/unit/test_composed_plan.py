@@ -241,7 +241,9 @@ def test_each_step_gets_its_part_of_what_the_plan_holds() -> None:
             checks=(CheckResult(address="module.db.check.c", status="fail"),),
         ),
         objects=(
-            PlannedObject("module.web.t.a", "update", after={"x": 1}),
+            PlannedObject(
+                "module.web.t.a", "update", after={"x": 1}, previous_address="module.web.t.b"
+            ),
             PlannedObject("output.o000000", "create", after="u"),
         ),
         regions={"module.web:cloud.b": "eu", "module.db.module.in:cloud": "us", "p0.c0": "us"},
@@ -253,9 +255,9 @@ def test_each_step_gets_its_part_of_what_the_plan_holds() -> None:
     web, db = parts["web"], parts["db"]
     assert web.actions == (moved.model_copy(update={"address": "t.a", "previous_address": "t.b"}),)
     assert (web.outputs, web.moved, db.moved) == (("url",), frozenset(), frozenset({"t.m"}))
-    assert [(item.address, item.after) for item in web.objects] == [
-        ("t.a", {"x": 1}),
-        ("output.url", "u"),
+    assert [(item.address, item.previous_address, item.after) for item in web.objects] == [
+        ("t.a", "t.b", {"x": 1}),
+        ("output.url", None, "u"),
     ]
     assert (web.regions, db.regions) == ({"cloud.b": "eu"}, {"module.in:cloud": "us"})
     (changed,) = web.changes.resources

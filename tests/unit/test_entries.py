@@ -11,6 +11,7 @@ import pytest
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.objects import (
+    AdoptedObject,
     Doubt,
     ManualSearch,
     Readback,
@@ -613,3 +614,31 @@ def test_surgery_leaves_what_it_does_not_answer_in_doubt() -> None:
     found = surgery_ended(first, before, ended([], state(["s.lost id-1"])), STAMP)
     assert (found.status, found.resources.in_doubt) == (Status.ERROR, (other,))
     assert [(item.doubt.address, item.how) for item in found.settled] == [("s.lost", "adopted")]
+
+
+@pytest.mark.parametrize(
+    ("plan", "lines", "after", "left"),
+    [
+        ("noop t.b previous_address=s.a", (), "t.b id-1", [("t.b", "t")]),
+        ("replace t.b previous_address=s.a", ("done create t.b id-1",), "t.b id-1", []),
+    ],
+)
+def test_what_was_adopted_goes_along_with_a_move(
+    plan: str, lines: tuple[str, ...], after: str, left: list[tuple[str, str]]
+) -> None:
+    """
+    Law: not ours until proven.
+    It is as unproven where it was moved to, also as another type; what has replaced it there is
+    ours.
+    """
+    adopted = AdoptedObject(
+        address="s.a", type="s", id="id-1", ownership="found", why="w", run_id="r", at=START
+    )
+    before = entry(adopted=(adopted,), resources=Resources(inventory=refs("s.a id-1")))
+    found = conclude(
+        marker(before, plan, held=state(["t.b id-1"])),
+        before,
+        ended([*lines], state([after])),
+        STAMP,
+    )
+    assert [(item.address, item.type) for item in found.adopted] == left

@@ -292,6 +292,10 @@ WITH_ADOPTED = KNOWN.model_copy(update={"adopted": (ADOPTED,)})
         ("update s.a", "s.a id-1", False),
         ("delete s.b", "s.a id-1", False),
         ("delete s.a", "s.a id-2", False),
+        ("delete s.b from=s.a", "s.b id-1", True),
+        ("replace t.b from=s.a", "t.b id-1", True),
+        ("delete s.b", "s.b id-1", True),
+        ("delete s.a", "s.a id-1 deposed=1", True),
     ],
 )
 def test_what_was_adopted_is_destroyed_only_with_a_reason(
@@ -299,14 +303,15 @@ def test_what_was_adopted_is_destroyed_only_with_a_reason(
 ) -> None:
     """
     Law: not ours until proven.
-    By a destroy and by an apply; another object at its address is another matter.
+    By a destroy and by an apply, also where it has moved, by this plan or an earlier one; another
+    object at its address is another matter.
     """
-    told = journal(*[f"plan {plan}"])
+    told = journal(f"plan {plan}")
     check_adopted("t", WITH_ADOPTED, state([held]), told, accepted="it may go")
     if not refused:
         check_adopted("t", WITH_ADOPTED, state([held]), told, accepted=None)
         return
-    with pytest.raises(Refused, match=r"s\.a \(id-1\): it existed") as caught:
+    with pytest.raises(Refused, match=r"[st]\.[ab] \(id-1\): it existed") as caught:
         check_adopted("t", WITH_ADOPTED, state([held]), told, accepted=None)
     assert "--accept-adopted REASON" in caught.value.hint
 
@@ -320,3 +325,7 @@ def test_a_destroy_names_what_was_adopted_before_it_destroys_anything() -> None:
     check_adopted_records(records, ["one", "three"], accepted=None)
     with pytest.raises(Refused):
         check_adopted_records(records, records, accepted=None)
+    inventory = WITH_ADOPTED.resources.model_copy(update={"inventory": refs("s.b id-1")})
+    moved = WITH_ADOPTED.model_copy(update={"resources": inventory})
+    with pytest.raises(Refused, match=r"s\.b \(id-1\)"):
+        check_adopted_records({"two": moved}, ["two"], accepted=None)

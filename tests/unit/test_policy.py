@@ -18,9 +18,13 @@ EXISTING: tuple[Action, ...] = ("update", "delete", "replace", "forget", "unknow
 
 
 def planned(
-    action: Action, address: str = "aws_db.main", after: Any = None, unknown: Any = False
+    action: Action,
+    address: str = "aws_db.main",
+    after: Any = None,
+    unknown: Any = False,
+    previous: str | None = None,
 ) -> PlannedObject:
-    return PlannedObject(address, action, None, after, unknown)
+    return PlannedObject(address, action, None, after, unknown, previous)
 
 
 def broken(
@@ -56,11 +60,13 @@ def test_what_must_not_be_lost_is_not_destroyed_replaced_or_forgotten(
     action: Action, pattern: str, address: str, meant: bool
 ) -> None:
     """
-    By type, by resource, by instance, by pattern.
+    By type, by resource, by instance, by pattern; also where the plan moves it first.
     """
     lost = action in ("delete", "replace", "forget")
     expected = ["no_destroy"] if lost and meant else []
     assert broken(Policy(no_destroy=(pattern,)), planned(action, address)) == expected
+    moved = planned(action, "aws_cache.other", previous=address)
+    assert broken(Policy(no_destroy=(pattern,)), moved) == expected
 
 
 @pytest.mark.parametrize("action", get_args(Action))
@@ -105,6 +111,11 @@ def test_destroys_are_counted_over_the_run() -> None:
         ({"tags": {"owner": "a"}}, {"tags": {"cost": True}}, []),
         ({}, {"tags": True}, ["required_tags"]),
         ({"name": "x"}, False, []),
+        ({"tags": ["owner", "cost"]}, False, []),
+        ({"tags": ["owner"]}, False, ["required_tags"]),
+        ({"tag": [{"key": "owner", "value": "a"}, {"key": "cost"}]}, False, []),
+        ({"tag": [{"key": "owner", "value": "a"}]}, False, ["required_tags"]),
+        ({"tag": "v1"}, False, []),
     ],
 )
 def test_tags_are_required_of_what_can_have_some(
@@ -122,7 +133,12 @@ def test_tags_are_required_of_what_can_have_some(
     ("after", "unknown", "message"),
     [
         ({}, {"tags": True}, "has tags that only the apply makes known, and needs owner"),
-        ({"tags": {"x": "1"}}, {"labels": True}, "has no tag owner"),
+        ({"tags": {"x": "1"}}, False, "has no tag owner"),
+        (
+            {"tags": {"x": "1"}},
+            {"tags_all": True},
+            "has tags that only the apply makes known, and needs owner",
+        ),
     ],
 )
 def test_unknown_tags_are_told_from_missing_ones(after: Any, unknown: Any, message: str) -> None:

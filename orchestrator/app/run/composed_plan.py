@@ -38,6 +38,7 @@ from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.events.journal import Journal, adds_up
 from orchestrator.domain.plan.changes import UNKNOWN, PlanContent
 from orchestrator.domain.provider_state import PulledState, StateOutput
+from orchestrator.domain.record.objects import moves
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.text import Json
 from orchestrator.errors import OrchestratorError
@@ -240,7 +241,7 @@ class _Composed:
                     direction="destroy" if self._mode == "destroy" else "apply",
                     file=file,
                     journal=journal,
-                    before=self._states[name],
+                    before=self._states[name].moved(moves(journal.planned)),
                     changed=bool(journal.changes or journal.outputs),
                     content=contents.get(name),
                 ),

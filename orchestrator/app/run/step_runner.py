@@ -463,7 +463,7 @@ def _row_changes(resources: Resources, verb: str) -> StepRunChanges:
     changes: StepRunChanges = {
         "deleted": resources.deleted,
         "not_attempted": resources.not_attempted,
-        "moved": tuple(item.address for item in resources.planned if item.previous_address),
+        "moved": tuple(item.address for item in resources.planned if item.action == "noop"),
     }
     if verb != "destroy":
         changes |= {

@@ -30,6 +30,7 @@ from orchestrator.domain.recovery.command_line import (
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import count
 from orchestrator.domain.transitions.doubts import StateObservation, missing_from_state, open_doubts
+from orchestrator.domain.transitions.ownership import type_of
 from orchestrator.domain.transitions.retention import retention
 from orchestrator.errors import InDoubt, Invalid, Problem, Refused
 
@@ -289,13 +290,18 @@ def check_adopted(
     Raise Refused if a plan would destroy an object that was adopted without proof that it is ours
     (law: not ours until proven), unless a reason accepts it.
     """
-    removed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
-    present = {item.key for item in state.objects}
-    adopted = [
-        item
-        for item in (record.adopted if record else ())
-        if item.address in removed and item.key in present
+    # A plan may move and remove an object at once, as one of another type.
+    earlier = {
+        item.address: item.previous_address or item.address
+        for item in journal.planned
+        if item.action in ("delete", "replace")
+    }
+    removed = [
+        ref.model_copy(update={"type": type_of(earlier[ref.address])})
+        for ref in state.inventory
+        if ref.address in earlier
     ]
+    adopted = record.unproven(removed) if record else ()
     if adopted and accepted is None:
         raise adopted_refusal(target, adopted)
 
@@ -333,8 +339,7 @@ def check_adopted_records(
         record = records.get(step)
         if record is None or accepted is not None:
             continue
-        present = {ref.key for ref in record.resources.inventory}
-        adopted = [item for item in record.adopted if item.key in present]
+        adopted = record.unproven(record.resources.inventory)
         if adopted:
             raise adopted_refusal(str(record.target.target), adopted)
 

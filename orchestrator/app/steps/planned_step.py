@@ -39,6 +39,7 @@ from orchestrator.domain.record.objects import (
     ObjectKey,
     PlannedAction,
     SettledDoubt,
+    moves,
 )
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
@@ -245,14 +246,13 @@ def plan_step(
         if result.exit_code not in (NO_CHANGES, CHANGES) or services.stop.stopping:
             raise failure(result, "plan", services.stop)
         journal = Journal.of(result.messages, whole=result.complete)
-        before = services.engine.state_in_plan(file)
-        if before is None:
-            before = pull(services, prepared.work_dir, evidence, f"pull-before-{name}")
+        in_plan = services.engine.state_in_plan(file)
         # The event stream is a summary. Where it does not add up to what the engine says of the
         # plan, or does not tell a deposed object from its successor, or what changed outside from
         # another notation of it, the plan itself is asked; what is not understood even then counts
         # as a change.
         changed = result.exit_code == CHANGES
+        before = in_plan or pull(services, prepared.work_dir, evidence, f"pull-before-{name}")
         displaced = any(item.deposed for item in before.objects)
         explained = not displaced and adds_up(result.messages, changed=changed)
         news = journal.changes or journal.outputs or journal.drifted or journal.diagnostics
@@ -262,7 +262,9 @@ def plan_step(
             content = plan_content(services, prepared.work_dir, evidence, file, name)
         if content is not None and not explained:
             journal = journal.with_content(content)
-        # What the plan imports is in its copy of the state already, and nobody has it yet.
+        # The plan's own copy of the state has its moves, and what it imports, which nobody has yet.
+        if in_plan is None:
+            before = before.moved(moves(journal.planned))
         before = before.without({item.address for item in journal.planned if item.imports})
         return EnginePlan(direction, file, journal, before, changed, content)
 

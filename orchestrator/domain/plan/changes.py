@@ -189,7 +189,8 @@ OUTPUT = "output."
 class PlannedObject:
     """
     A planned action on an object, or on an output (``output.NAME``), and its planned values,
-    secrets included; ``unknown`` is true for values known only after apply.
+    secrets included; ``unknown`` is true for values known only after apply. ``previous_address`` is
+    that before a move.
     """
 
     address: str
@@ -197,6 +198,7 @@ class PlannedObject:
     deposed: str | None = None
     after: Json = field(default=None, repr=False)
     unknown: Json = False
+    previous_address: str | None = None
 
     @property
     def is_output(self) -> bool:

@@ -50,6 +50,7 @@ class Violation(JsonModel):
 
 _LOSSES: frozenset[Action] = frozenset({"delete", "replace", "forget"})
 _TAGS = ("tags_all", "tags", "effective_labels", "labels")
+_TAG_BLOCKS = "tag"
 _REGION = ("region", "location")
 
 
@@ -107,7 +108,8 @@ def _no_destroy(policy: Policy, step: str, item: PlannedObject) -> str | None:
     if item.action not in _LOSSES:
         return None
     for pattern in policy.no_destroy:
-        if meant_by(pattern, item.address):
+        # A plan may move an object and destroy it where it is then.
+        if any(meant_by(pattern, at) for at in (item.address, item.previous_address) if at):
             return f"{_DOES[item.action]}, and {pattern} may not be"
     return None
 
@@ -129,19 +131,28 @@ def _tags(policy: Policy, step: str, item: PlannedObject) -> str | None:
         return None
     after = item.after if isinstance(item.after, dict) else {}
     unknown = item.unknown if isinstance(item.unknown, dict) else {}
-    names = [name for name in _TAGS if name in after or name in unknown]
-    if not names:
+    values = [part[name] for name in _TAGS for part in (after, unknown) if name in part]
+    if isinstance(after.get(_TAG_BLOCKS), list):
+        values.append(after[_TAG_BLOCKS])
+    if not values:
         return None  # it can have none
-    present: set[str] = set()
-    for name in names:
-        for tags in (after.get(name), unknown.get(name)):
-            present |= set(tags) if isinstance(tags, dict) else set()
+    present = {key for value in values for key in _tag_keys(value)}
     missing = [tag for tag in policy.required_tags if tag not in present]
     if not missing:
         return None
-    if all(unknown.get(name) is True for name in names):
+    if any(value is True for value in values):
         return f"has tags that only the apply makes known, and needs {_list(missing)}"
     return f"has no tag {_list(missing)}"
+
+
+def _tag_keys(value: Json) -> Iterator[str]:
+    """
+    Yield the keys of tags: a map, a list of texts, or blocks with a ``key`` each.
+    """
+    for item in value if isinstance(value, dict | list) else ():
+        key = item.get("key") if isinstance(item, dict) else item
+        if isinstance(key, str):
+            yield key
 
 
 def _regions(policy: Policy, step: str, item: PlannedObject) -> str | None:

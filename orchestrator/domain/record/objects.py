@@ -4,6 +4,7 @@ Remote objects in a record: planned, held in provider state, in doubt, released,
 
 # Annotations are no texts here: pydantic would have to evaluate each of them, in every command.
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Literal
 
@@ -57,11 +58,11 @@ def object_name(address: str, deposed: str | None) -> str:
 
 class PlannedAction(RecordModel):
     """
-    A planned action of the engine. An object that only moves is a ``noop`` with its
-    ``previous_address``. ``engine_word`` is the engine's word for an unknown action. ``importing``
-    is the id of an object that is imported first; ``deposed`` is the key of a deposed object.
-    ``absent_before`` are keyed digests of the provider queries that found no such object just
-    before the create.
+    A planned action of the engine, with the ``previous_address`` of an object that moves; one that
+    only moves is a ``noop``. ``engine_word`` is the engine's word for an unknown action.
+    ``importing`` is the id of an object that is imported first; ``deposed`` is the key of a deposed
+    object. ``absent_before`` are keyed digests of the provider queries that found no such object
+    just before the create.
     """
 
     address: Word
@@ -85,6 +86,13 @@ class PlannedAction(RecordModel):
         Whether the action imports an object into the provider state.
         """
         return self.action == "import" or self.importing is not None
+
+
+def moves(planned: Iterable[PlannedAction]) -> dict[str, str]:
+    """
+    Return the addresses of objects that a plan moves, by their previous ones.
+    """
+    return {item.previous_address: item.address for item in planned if item.previous_address}
 
 
 class ObjectRef(RecordPart):

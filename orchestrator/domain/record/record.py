@@ -8,7 +8,7 @@ Every entry carries the whole record. Unknown fields of a newer minor version su
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Literal
@@ -329,6 +329,19 @@ class OperationRecord(RecordModel):
         deleted = self.deleted_in_state
         return tuple(ref for ref in self.resources.inventory if ref not in deleted)
 
+    def unproven(self, objects: Iterable[ObjectRef]) -> tuple[AdoptedObject, ...]:
+        """
+        Return those of ``objects`` that were adopted and are not proven ours, at the addresses that
+        they have now: type and id tell an object, because a move changes its address. One without
+        an id is told by its address.
+        """
+        adopted = {_identity(item): item for item in self.adopted}
+        return tuple(
+            adopted[_identity(ref)].model_copy(update={"address": ref.address})
+            for ref in objects
+            if _identity(ref) in adopted
+        )
+
     def to_json(self) -> str:
         """
         Return the record as one line of JSON with its checksum.
@@ -348,6 +361,10 @@ class OperationRecord(RecordModel):
 
     def _document(self) -> dict[str, Json]:
         return self.model_dump(mode="json", by_alias=True)
+
+
+def _identity(item: AdoptedObject | ObjectRef) -> tuple[str, str | None]:
+    return (item.address if item.id is None else item.type, item.id)
 
 
 def parent_of(

@@ -204,10 +204,8 @@ class RecoveryContext(Struct, frozen=True):
         The addresses of adopted objects that are not proven ours.
         """
         record = self.record
-        present = {r.key for r in record.resources.inventory} if record else set()
-        return tuple(
-            item.address for item in (record.adopted if record else ()) if item.key in present
-        )
+        unproven = record.unproven(record.resources.inventory) if record else ()
+        return tuple(item.address for item in unproven)
 
     @property
     def rivals(self) -> Mapping[str, str]:

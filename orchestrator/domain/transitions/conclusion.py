@@ -6,11 +6,11 @@ A run that was observed and one that is found on disk later end by the same func
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from orchestrator.domain.events.journal import lasting_warnings
 from orchestrator.domain.record.entry_changes import EntryChanges, EntryStamp
-from orchestrator.domain.record.objects import Doubt, PlannedAction, Resources
+from orchestrator.domain.record.objects import AdoptedObject, Doubt, PlannedAction, Resources, moves
 from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules
 from orchestrator.domain.record.record import (
     Attempt,
@@ -51,6 +51,7 @@ from orchestrator.domain.transitions.hook_results import (
 from orchestrator.domain.transitions.ownership import (
     forgotten_refs,
     released_objects,
+    type_of,
     unproven_imports,
 )
 from orchestrator.domain.transitions.reconciliation import (
@@ -210,7 +211,7 @@ def conclude(
     remaining = (*resources.inventory, *(item.ref for item in findings))
     resources = resources.model_copy(update={"inventory": remaining, "in_doubt": doubts})
     created = {address for address, action in evidence.journal.completed if action == "create"}
-    adopted = (*marker.adopted, *unproven_imports(marker, before, evidence.state))
+    adopted = (*_moved_along(marker), *unproven_imports(marker, before, evidence.state))
     changes: EntryChanges = {
         "resources": resources,
         # What an apply has replaced is its own now, though a name may be its id as before.
@@ -226,6 +227,17 @@ def conclude(
     if shortfall is None:
         return succeeded(marker, before, changes, stamp)
     return failed(marker, shortfall, changes, stamp, command=command)
+
+
+def _moved_along(marker: OperationRecord) -> Iterator[AdoptedObject]:
+    """
+    Yield the adopted objects at the addresses, and as of the types, that the plan moved them to.
+    """
+    moved = moves(marker.resources.planned)
+    for item in marker.adopted:
+        to = moved.get(item.address, item.address)
+        kind = type_of(to) if to != item.address else item.type
+        yield item.model_copy(update={"address": to, "type": kind})
 
 
 def conclude_command(
