@@ -18,9 +18,7 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import learn_secrets, pull
 from orchestrator.app.steps.guards import (
     StateBindings,
-    check_own_state,
     check_state,
-    shared_state_error,
 )
 from orchestrator.app.steps.preparation import (
     ModuleSource,
@@ -140,7 +138,6 @@ class PreparedSteps:
         self._paths = (deployment.path, *deployment.moved_from)
         self._packed: list[tuple[Module, Snapshot]] = []
         self._tries: Counter[str] = Counter()
-        self._places: dict[tuple[str, str], str] = {}
         self._output_locks = {step: threading.Lock() for step in self.roots}
         self._prepare_locks = {step: threading.Lock() for step in self.roots}
         self._init_locks: dict[str, threading.Lock] = {}
@@ -238,9 +235,6 @@ class PreparedSteps:
         to another provider state.
         """
         with self._prepare_locks[step.name]:
-            self._places = {
-                place: name for place, name in self._places.items() if name != step.name
-            }
             self.prepared[step.name] = self._prepared(step, source, moving=moving)
             return self.prepared[step.name]
 
@@ -252,7 +246,6 @@ class PreparedSteps:
         lookup = ReferenceScope(self.deployment, step, self.outputs).look_up
         bound = None if moving else record
         root, engine = self._laid_out(step, bound, module, lookup)
-        self._check_own_state(step, root)
         bindings = StateBindings()
         if bound is None or bound.status in NOTHING_THERE:
             bindings = StateBindings.of(self._all_records, target, services.actor.host)
@@ -330,13 +323,6 @@ class PreparedSteps:
     @cached_property
     def _all_records(self) -> list[OperationRecord]:
         return self.services.store.records()
-
-    def _check_own_state(self, step: Step, root: WorkDir) -> None:
-        # setdefault decides between two steps that are prepared side by side.
-        holder = self._places.setdefault((root.backend_type, root.location), step.name)
-        if holder != step.name:
-            raise shared_state_error(step, holder, root.location)
-        check_own_state(step, root.backend_type, root.location, self.records.values())
 
     # Values that flow from step to step
 

@@ -32,7 +32,7 @@ from orchestrator.domain.text import count
 from orchestrator.domain.transitions.doubts import StateObservation, missing_from_state, open_doubts
 from orchestrator.domain.transitions.ownership import type_of
 from orchestrator.domain.transitions.retention import retention
-from orchestrator.errors import InDoubt, Invalid, Problem, Refused
+from orchestrator.errors import InDoubt, Refused
 
 
 def check_state(
@@ -116,23 +116,6 @@ def check_state(
     )
 
 
-def check_own_state(
-    step: Step, backend: str, location: str, others: Iterable[OperationRecord | None]
-) -> None:
-    """
-    Raise Invalid if another step of this blueprint is recorded with the same provider state.
-    """
-    for record in others:
-        bound = record.provider_state if record else None
-        if record is None or bound is None or record.status in NOTHING_THERE:
-            continue
-        if record.target.step != step.name and (bound.backend, bound.location) == (
-            backend,
-            location,
-        ):
-            raise shared_state_error(step, record.target.step, location)
-
-
 class StateBindings(Struct, frozen=True):
     """
     The provider states of other targets, by their records: by lineage, and by backend, location and
@@ -188,22 +171,6 @@ def _check_unbound(target: str, owner: str | None, what: str) -> None:
             hint="one provider state belongs to one target: tell them apart in the backend's "
             "config, by ${environment} and ${step.name}",
         )
-
-
-def shared_state_error(step: Step, other: str, location: str) -> Invalid:
-    """
-    Return the error for two steps with the same state location: each would treat the other's
-    objects as its own.
-    """
-    return Invalid(
-        [
-            Problem(
-                f"{step.name} keeps its provider state where {other} does: {location}",
-                step.at,
-                hint="tell them apart in the backend's config, by ${step.name}",
-            )
-        ]
-    )
 
 
 def check_vanished(

@@ -32,7 +32,6 @@ _URL = re.compile(
     r"(?::(?P<port>\d{1,5}))?(?:[/?#]\S*)?"
 )
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>\d{1,5})")
-_COMMON = frozenset({"within", "interval", "timeout"})
 
 
 class Pacing(Struct, frozen=True):
@@ -170,7 +169,7 @@ class _Reader:
 
     def __init__(self, settings: Mapping[str, Json]) -> None:
         self._settings = settings
-        self._known = set(_COMMON)
+        self._known: set[str] = set()
         self._problems: list[tuple[str, str]] = []
 
     def finish(self) -> None:
