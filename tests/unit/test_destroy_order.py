@@ -18,14 +18,16 @@ from orchestrator.app.commands.destroy import destroy
 from orchestrator.app.run.request import DestroyRequest, RunOptions
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
-from orchestrator.domain.events.events import StepFinished
+from orchestrator.domain.events.events import Event, ObjectEvent, PhaseStarted, StepFinished
+from orchestrator.domain.record.objects import ObjectRef, Resources
 from orchestrator.domain.record.record import OperationRecord, Retention
 from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.ports.engine import Apply, Push
-from tests.fakes.engine import Fault, Thing
-from tests.fakes.services import Premises
+from tests.fakes.clock import SetStop
+from tests.fakes.engine import REMOTE_PROVIDER, Cloud, Fault, Thing
+from tests.fakes.services import Premises, Told
 
 GONE = {str(status) for status in NOTHING_THERE}
 RETAINED = Retention(reason="audit", owner="ops", review_by="2999-01-01", was=Status.OK)
@@ -341,3 +343,42 @@ def test_what_was_applied_as_a_dependent_goes_first_although_the_blueprint_forgo
     finally:
         there.close()
         turned.close()
+
+
+def test_after_a_signal_the_provider_is_not_asked_what_is_gone() -> None:
+    """
+    Law: signals.
+    It comes as the only object has been destroyed, which nothing confirms then.
+    """
+    there = Premises({"network": []})
+    stop = SetStop()
+
+    class Signals(Told):
+        def emit(self, event: Event) -> None:
+            super().emit(event)
+            if isinstance(event, ObjectEvent) and event.state == "done":
+                self.events.clear()
+                stop.stop_now = True
+
+    told = Signals()
+    try:
+        ref = ObjectRef(
+            address="fake_object.network",
+            type="fake_object",
+            provider=REMOTE_PROVIDER,
+            id="id-network",
+        )
+        there.has("network", resources=Resources(inventory=(ref,)))
+        there.root("network").cloud = Cloud({"id-network": "fake_object.network"})
+        options = RunOptions(plan=PlanOptions(approved=True, verify_absence="provider"))
+
+        code = destroy(
+            there.heard_by(told, stop), there.deployment, DestroyRequest(options=options)
+        )
+
+        record = there.record("network")
+        assert record is not None
+        assert (code, record.status) == (130, Status.ERROR)
+        assert "readback" not in [e.phase for e in told.events if isinstance(e, PhaseStarted)]
+    finally:
+        there.close()

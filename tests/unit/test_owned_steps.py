@@ -15,7 +15,7 @@ from orchestrator.domain.events.events import Event, StepFinished
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState, StateObject
 from orchestrator.domain.record.entry_changes import EntryStamp, changes_in_run
-from orchestrator.domain.record.objects import ObjectRef, Resources
+from orchestrator.domain.record.objects import AdoptedObject, ObjectRef, Resources
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.conclusion import conclude
@@ -200,5 +200,33 @@ def test_what_is_archived_before_its_destroy_does_not_go_with_its_parent(
         assert last is not None
         assert last.absence is not None
         assert last.absence.method == method
+    finally:
+        there.close()
+
+
+def test_what_is_not_proven_ours_does_not_go_with_its_parent() -> None:
+    """
+    Law: not ours until proven.
+    The disk was adopted; it would be gone without a plan of its own, so that the host stays too.
+    """
+    there = Premises({"host": [], "disk": ["host"]}, {"disk": "host"})
+    adopted = AdoptedObject(
+        address="fake_object.disk",
+        type="fake_object",
+        id="id-disk",
+        ownership="found",
+        why="nothing tells whose it is",
+        run_id="R1",
+        at=START,
+    )
+    try:
+        there.has("host")
+        there.has("disk", adopted=(adopted,))
+        request = DestroyRequest(options=RunOptions(plan=PlanOptions(approved=True)))
+
+        code = destroy(there.services, there.deployment, request)
+
+        assert code == 4
+        assert [len(there.history(step)) for step in ("host", "disk")] == [1, 1]
     finally:
         there.close()
