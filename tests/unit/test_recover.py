@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr
 from orchestrator.app.commands.history import newest_runs, run_details, step_logs
 from orchestrator.app.commands.recover import recover
 from orchestrator.app.commands.status import check_expectation, status_of
-from orchestrator.app.inspection.earlier_runs import READ
+from orchestrator.app.inspection.earlier_runs import READ, RUNS
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Retain, StepSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
@@ -107,7 +107,9 @@ def test_a_failed_step_is_retried_and_its_dependents_wait(desk: Desk) -> None:
     """
     ran(desk, THIRD, ended(status="error"), ended("server", "pending"), exit_code=10)
     error(desk)
-    found = {item.step: item for item in look(desk).steps}
+    document = look(desk)
+    found = {item.step: item for item in document.steps}
+    assert document.verdict is Verdict.ERROR
     assert found["network"].recommended == "retry"
     assert found["network"].evidence.error == FAILED
     assert found["network"].hint is not None
@@ -118,6 +120,17 @@ def test_a_failed_step_is_retried_and_its_dependents_wait(desk: Desk) -> None:
         ("network",),
     )
     assert action(server, "redeploy").reason.code == "upstream"
+
+
+def test_a_run_that_failed_long_ago_is_retried_like_any_other(desk: Desk) -> None:
+    """
+    However many runs have ended since, which is more than recover looks through.
+    """
+    ran(desk, FIRST, ended(status="error"), exit_code=10)
+    for number in range(RUNS):
+        ran(desk, f"20300106T000000{number:03}Z-000000", ended("server"))
+    error(desk, run_id=FIRST)
+    assert row(desk).recommended == "retry"
 
 
 def test_a_failed_run_is_offered_as_a_whole_too(desk: Desk) -> None:
