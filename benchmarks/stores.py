@@ -90,7 +90,7 @@ def stores(directory: Path) -> Iterator[dict[str, tuple[OperationStore, Proxy | 
         proxy = stack.enter_context(proxy_before(int(s3.endpoint.rpartition(":")[2])))
         config = {**s3.config, "endpoints": {"s3": proxy.url}}
         bucket = open_bucket("s3://acme/orchestrator", config, s3.environ)
-        store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+        store = ObjectsStore(bucket, project="acme")
         found["s3"] = (store, proxy)
         yield found
 
@@ -136,7 +136,7 @@ def print_status_of_many(directory: Path, steps: int) -> None:
         }
         project.describe("one")
         bucket = open_bucket(project.store_url, server.config, server.environ)
-        store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+        store = ObjectsStore(bucket, project="acme")
         source = Source(blueprint_path="blueprints/shop.yaml")
         for number in range(steps):
             store.append(entry(Target("shop", "default", f"s{number:04d}"), 1, source=source))
@@ -190,7 +190,7 @@ def print_machines(directory: Path, machines: int, seconds: float) -> None:
             with ThreadPoolExecutor(machines) as pool:
                 codes = sum(pool.map(work, range(machines), names), Counter())
             bucket = open_bucket("s3://acme/machines", server.config, server.environ)
-            store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+            store = ObjectsStore(bucket, project="acme")
             histories = [store.history(Target(name, "default", "a")) for name in {*names}]
         entries = sum(map(len, histories))
         in_order = all(

@@ -15,33 +15,19 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
-
-from msgspec import Struct
 
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.azure_client import azure_client, storage_account
+from orchestrator.stores.bucket import Bucket
 from orchestrator.stores.client_settings import TIMEOUT, check_address, opener
-from orchestrator.stores.google_client import ClientWithKey, google_client
+from orchestrator.stores.google_client import google_client
 from orchestrator.stores.s3_client import endpoint_of, s3_client
-
-if TYPE_CHECKING:
-    from obstore.store import ObjectStore
 
 #: What makes a client, by the scheme of ``operations.url``.
 _CLIENTS = {"s3": s3_client, "gs": google_client, "az": azure_client}
-
-
-class Bucket(Struct, frozen=True):
-    """
-    A client, its address without credentials, and the clock of its servers.
-    """
-
-    client: ObjectStore | ClientWithKey
-    url: str
-    now: Callable[[], datetime]
 
 
 def open_bucket(url: str, config: Mapping[str, Json], environ: Mapping[str, str]) -> Bucket:

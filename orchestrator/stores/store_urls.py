@@ -67,8 +67,7 @@ def open_store(
     from orchestrator.stores.object_clients import open_bucket
     from orchestrator.stores.objects import ObjectsStore
 
-    bucket = open_bucket(url, config or {}, environ)
-    return ObjectsStore(bucket.client, url=bucket.url, project=project, now=bucket.now)
+    return ObjectsStore(open_bucket(url, config or {}, environ), project=project)
 
 
 def public_url(environ: Mapping[str, str], location: StoreLocation) -> str:

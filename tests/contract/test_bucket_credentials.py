@@ -166,7 +166,7 @@ def test_credentials_that_expire_are_renewed(
         monkeypatch.setenv(name, value)
     place = shared_place(request, "s3", tmp_path)
     bucket = open_bucket(place.url, {**place.config, **config}, environ)
-    store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+    store = ObjectsStore(bucket, project="acme")
     store.append(entry(sequence=1))
     before = len(clouds.asked)
     threading.Event().wait(2.1)
@@ -187,7 +187,7 @@ def test_credentials_that_are_not_renewed_are_told(clouds: Clouds) -> None:
     config = {**keys, "assume_role": ROLES[0], "endpoints": {"sts": clouds.url}}
     clouds.refuses = True
     bucket = open_bucket("s3://acme/orchestrator", config, {})
-    store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+    store = ObjectsStore(bucket, project="acme")
 
     with pytest.raises(StoreUnavailable, match="not your role any more"):
         store.append(entry(sequence=1))
@@ -370,7 +370,7 @@ def test_a_role_is_assumed_as_the_block_says(
         known |= {"endpoints": {"sts": clouds.url}}
 
     bucket = open_bucket("s3://acme/orchestrator", {**known, **config}, environ)
-    ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now).put_blob("b", b"x")
+    ObjectsStore(bucket, project="acme").put_blob("b", b"x")
 
     (form,) = clouds.forms
     assert form["RoleArn"] == ROLE
@@ -425,7 +425,7 @@ def test_keys_are_found_where_the_block_says(
     environ = {name: placed(value) for name, value in environ.items()}
     known = {"region": "eu-west-1", "use_path_style": True, "endpoint": writes.url}
     bucket = open_bucket("s3://acme/x", {**known, **config}, environ)
-    store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+    store = ObjectsStore(bucket, project="acme")
 
     if key is None:
         with pytest.raises(StoreUnavailable, match="no credentials: neither in the environment"):
@@ -525,7 +525,7 @@ def test_records_are_encrypted_as_the_backend_encrypts_states(
     known = {"access_key": "k", "secret_key": "s", "region": "eu-west-1", "use_path_style": True}
     config = {**known, **config, "endpoints": {"s3": writes.url}}
     bucket = open_bucket("s3://acme/orchestrator", config, environ)
-    store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+    store = ObjectsStore(bucket, project="acme")
 
     store.put_blob("b", b"x")
     store.blob("b")
@@ -572,7 +572,7 @@ def test_google_is_given_the_key_with_the_bytes_only(
     config = {name: value.format(file=tmp_path / "key") for name, value in config.items()}
     known = {"access_token": "t", "storage_custom_endpoint": writes.url}
     bucket = open_bucket("gs://acme/orchestrator", {**known, **config}, environ)
-    store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+    store = ObjectsStore(bucket, project="acme")
 
     store.put_blob("b", b"x")
     store.blob("b")
@@ -611,7 +611,7 @@ def test_a_proxy_of_the_block_is_used_for_its_scheme(
     known = {"access_key": "k", "secret_key": "s", "region": "eu-west-1", "use_path_style": True}
     place = other if through else writes.url
     bucket = open_bucket("s3://acme/x", {**known, **config, "endpoint": place}, {})
-    store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+    store = ObjectsStore(bucket, project="acme")
 
     store.put_blob("b", b"x")
     bucket.now()
@@ -641,7 +641,7 @@ def test_a_server_is_trusted_as_the_block_says(writes: Writes, tmp_path: Path, t
             config["insecure"] = True
     with tls_before(writes.url, tls) as port, tunnel_to(port) as proxy:
         bucket = open_bucket("s3://acme/x", {**config, "https_proxy": proxy}, environ)
-        store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+        store = ObjectsStore(bucket, project="acme")
         if trust:
             store.put_blob("b", b"x")
             bucket.now()

@@ -24,7 +24,7 @@ import pytest
 from orchestrator.domain.record.record import OperationRecord, parse_record
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import Target
-from orchestrator.domain.values import changed_fields
+from orchestrator.domain.values import changed_fields, replace
 from orchestrator.errors import Fenced, StoreUnavailable
 from orchestrator.ports.store import OperationStore
 from orchestrator.stores.object_clients import open_bucket
@@ -536,7 +536,7 @@ def test_a_bucket_that_is_gone_is_not_an_empty_one(
     """
     server: ObjectServer = request.getfixturevalue(name)
     bucket = open_bucket(f"{server.scheme}://gone-bucket/operations", server.config, server.environ)
-    store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+    store = ObjectsStore(bucket, project="acme")
     calls: list[Callable[[], object]] = [
         lambda: store.newest(NETWORK),
         lambda: store.history(NETWORK),
@@ -711,7 +711,7 @@ def _filled_bucket(
     with filled_server(scheme, directory, "bucket", stored) as server:
         bucket = open_bucket(f"{scheme}://bucket/operations", server.config, server.environ)
         client = cast("ObjectStore", Listing(bucket.client, objects))
-        yield ObjectsStore(client, url=bucket.url, project="acme", now=bucket.now)
+        yield ObjectsStore(replace(bucket, client=client), project="acme")
 
 
 @cache

@@ -250,7 +250,7 @@ def bucket_without(
             config = {**place.config, "sas_token": container_signature(container, letters)}
             del config["access_key"]
     opened = open_bucket(place.url, config, place.environ)
-    return ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now)
+    return ObjectsStore(opened, project="acme")
 
 
 @pytest.mark.parametrize(

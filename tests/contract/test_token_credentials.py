@@ -169,7 +169,7 @@ def read(
     Ask a store, twice, for a claim that nobody holds.
     """
     bucket = open_bucket(url, config, environ)
-    store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+    store = ObjectsStore(bucket, project="acme")
     assert store.claim("web", "prod") is None
     threading.Event().wait(pause)
     assert store.claim("web", "prod") is None
@@ -595,7 +595,7 @@ def test_a_token_that_is_refused_is_told(clouds: Clouds) -> None:
     clouds.refuses = True
     config = {**AZURE, **WHO, "use_oidc": True, "oidc_token": "old", "endpoint": clouds.url}
     bucket = open_bucket("az://c/x", config, {"AZURE_AUTHORITY_HOST": clouds.url})
-    store = ObjectsStore(bucket.client, url=bucket.url, project="acme", now=bucket.now)
+    store = ObjectsStore(bucket, project="acme")
 
     with pytest.raises(StoreUnavailable, match=r"no credentials: .*invalid_client"):
         store.claim("web", "prod")

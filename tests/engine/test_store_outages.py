@@ -371,7 +371,7 @@ def bucket(s3: tuple[ObjectServer, Proxy]) -> Iterator[tuple[ObjectsStore, Proxy
     server, proxy = s3
     config = {**server.config, "endpoints": {"s3": proxy.url}}
     opened = open_bucket(f"s3://acme/of-{len(proxy.calls)}", config, server.environ)
-    yield ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now), proxy
+    yield ObjectsStore(opened, project="acme"), proxy
     proxy.disarm()
 
 
@@ -395,7 +395,7 @@ def shared(
     project.write("blueprints/one.yaml", BLUEPRINT.format(url=url, size="small"))
     project.write("orchestrator.yaml", "project: acme\n")
     opened = open_bucket(url, server.config, server.environ)
-    yield ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now), proxy
+    yield ObjectsStore(opened, project="acme"), proxy
     proxy.disarm()
 
 
@@ -535,7 +535,7 @@ def test_a_versioned_bucket_with_delete_markers(s3: tuple[ObjectServer, Proxy]) 
     server.make_bucket("versioned")
     client.put_bucket_versioning(Bucket="versioned", VersioningConfiguration={"Status": "Enabled"})
     opened = open_bucket("s3://versioned/operations", server.config, server.environ)
-    store = ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now)
+    store = ObjectsStore(opened, project="acme")
     store.probe()
     store.put_lease(lease("run-1"))
     store.drop_lease("run-1")
@@ -562,7 +562,7 @@ def test_a_bucket_that_goes_away(s3: tuple[ObjectServer, Proxy]) -> None:
     server, _ = s3
     server.make_bucket("goes")
     opened = open_bucket("s3://goes/operations", server.config, server.environ)
-    store = ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now)
+    store = ObjectsStore(opened, project="acme")
     store.append(entry(sequence=1))
     client = s3_client(server)
     for item in client.list_objects_v2(Bucket="goes")["Contents"]:
@@ -593,7 +593,7 @@ def test_a_bucket_with_a_retention_is_refused(s3: tuple[ObjectServer, Proxy]) ->
         ObjectLockConfiguration={"ObjectLockEnabled": "Enabled", "Rule": rule},
     )
     opened = open_bucket("s3://locked/operations", server.config, server.environ)
-    store = ObjectsStore(opened.client, url=opened.url, project="acme", now=opened.now)
+    store = ObjectsStore(opened, project="acme")
 
     with pytest.raises(StoreUnavailable, match="retention period configured using Object Lock"):
         store.probe()
