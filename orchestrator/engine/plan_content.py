@@ -8,7 +8,7 @@ the old object a no-op there.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from orchestrator.domain.plan.changes import (
@@ -29,7 +29,6 @@ from orchestrator.domain.plan.differences import (
 )
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.text import Json
-from orchestrator.domain.values import replace
 
 _ACTIONS: Mapping[str, Action] = {
     "create": "create",
@@ -47,9 +46,17 @@ def parse_plan(text: str) -> PlanContent:
     """
     try:
         data = json.loads(text[text.index("{") :])
-        changed = data.get("resource_changes") or []
-        outputs = data.get("output_changes") or {}
-        resources = tuple(item for change in changed for item in _resources(change))
+        changes = [
+            (item, resource["change"])
+            for resource in data.get("resource_changes") or ()
+            for item in _resources(resource)
+        ]
+        resources = tuple(item for item, _ in changes)
+        outputs = [
+            (_output(name, change), change)
+            for name, change in (data.get("output_changes") or {}).items()
+            if tuple(change["actions"]) != ("no-op",)
+        ]
         drift = tuple(
             item
             for change in data.get("resource_drift") or ()
@@ -59,17 +66,15 @@ def parse_plan(text: str) -> PlanContent:
         return PlanContent(
             actions=tuple(_planned_action(item) for item in resources if item.action != "read"),
             moved=frozenset(r.address for r in resources if r.previous_address is not None),
-            outputs=tuple(name for name, change in outputs.items() if _is_change(change)),
+            outputs=tuple(output.name for output, _ in outputs),
             changes=PlanChanges(
                 resources=resources,
                 drift=drift,
-                outputs_changed=tuple(
-                    _output(name, change) for name, change in outputs.items() if _is_change(change)
-                ),
+                outputs_changed=tuple(output for output, _ in outputs),
                 checks=tuple(_checks(data.get("checks") or [])),
             ),
             secrets=tuple(_secrets(data)),
-            objects=tuple(_objects(changed, outputs)),
+            objects=tuple(_planned_objects(changes, outputs)),
             regions=dict(_regions(data)),
         )
     except (KeyError, TypeError, AttributeError) as exc:
@@ -141,10 +146,6 @@ def _planned_action(item: ResourceChange) -> PlannedAction:
     )
 
 
-def _is_change(output: dict[str, Any]) -> bool:
-    return tuple(output["actions"]) != ("no-op",)
-
-
 def _output(name: str, change: dict[str, Any]) -> OutputValueChange:
     before = Marks(change.get("before_sensitive", False))
     after = Marks(change.get("after_sensitive", False), change.get("after_unknown", False))
@@ -175,25 +176,24 @@ def _checks(checks: list[dict[str, Any]]) -> Iterator[CheckResult]:
             )
 
 
-def _objects(
-    resources: list[dict[str, Any]], outputs: Mapping[str, dict[str, Any]]
+def _planned_objects(
+    changes: Iterable[tuple[ResourceChange, dict[str, Any]]],
+    outputs: Iterable[tuple[OutputValueChange, dict[str, Any]]],
 ) -> Iterator[PlannedObject]:
     """
-    Yield the objects that the plan changes, with all planned values.
+    Yield the objects and outputs that the plan changes, with all planned values.
     """
-    for data in resources:
-        for item in _resources(data):
-            if item.action != "read":
-                planned = _planned_object(item.address, item.action, data["change"])
-                yield replace(planned, deposed=item.deposed, previous_address=item.previous_address)
-    for name, change in outputs.items():
-        if _is_change(change):
-            yield _planned_object(f"{OUTPUT}{name}", _output(name, change).action, change)
+    for item, change in changes:
+        if item.action != "read":
+            yield PlannedObject(
+                item.address, item.action, item.deposed, *_after(change), item.previous_address
+            )
+    for output, change in outputs:
+        yield PlannedObject(OUTPUT + output.name, output.action, None, *_after(change))
 
 
-def _planned_object(address: str, action: Action, change: dict[str, Any]) -> PlannedObject:
-    after, unknown = change.get("after"), change.get("after_unknown", False)
-    return PlannedObject(address, action, after=after, unknown=unknown)
+def _after(change: dict[str, Any]) -> tuple[Json, Json]:
+    return change.get("after"), change.get("after_unknown", False)
 
 
 def _regions(data: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -234,18 +234,12 @@ class TerraformEngine:
         )
 
     def check_program(self, request: Program, spec: CallSpec) -> None:
-        """
-        Raise EngineFailed if the program does not exist or is not executable.
-        """
         program_path(request.argv[0], spec.directory, self._environment | dict(spec.environment))
 
     def recover_call(self, spec: CallSpec, *, complete_log: bool = True) -> RecoveredCall:
         """
-        Return what an earlier call with this spec left. A call that has not begun is fenced.
-
-        With ``complete_log`` the masked log is written again from the full output.
-
-        If the engine has ended and its wrapper is about to write the answer, this waits for it.
+        Return what an earlier call left. If the engine has ended and its wrapper is about to write
+        the answer, this waits for it.
         """
         files = CallFiles.of(spec)
         try:
@@ -294,9 +288,6 @@ class TerraformEngine:
             ) from exc
 
     def state_in_file(self, file: Path) -> PulledState:
-        """
-        Return the state in a file that an engine wrote. Raises EngineFailed if it is none.
-        """
         try:
             return parse_state(file.read_bytes())
         except (OSError, ValueError) as exc:
@@ -326,10 +317,6 @@ class TerraformEngine:
     def isolated_state(
         self, state: bytes, wanted: Collection[tuple[str, str | None]]
     ) -> tuple[bytes, Mapping[str, StateObject]]:
-        """
-        Isolate the wanted objects as `orchestrator.engine.state.isolated_state` does. Raises
-        EngineFailed if ``state`` is no provider state.
-        """
         try:
             return isolated_state(state, wanted)
         except ValueError as exc:

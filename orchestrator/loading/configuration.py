@@ -24,7 +24,9 @@ from orchestrator.loading.hcl import (
     QuotedString,
     check_nesting,
     decode,
+    json_value,
     parse_hcl,
+    too_deep,
 )
 from orchestrator.local_files import read_regular
 
@@ -73,20 +75,12 @@ def parse_json(data: bytes, shown: str) -> HclFile:
     """
     text = decode(data, shown)
     check_nesting(text, shown)
-    try:
-        json.loads(text)
-    except json.JSONDecodeError as exc:
-        at = Location(shown, exc.lineno, exc.colno)
-        raise Invalid([Problem(f"not valid JSON: {exc.msg}", at)]) from exc
-    except RecursionError as exc:
-        raise Invalid([Problem("nested too deeply", Location(shown))]) from exc
-    except ValueError as exc:  # a number of thousands of digits
-        raise Invalid([Problem(f"not valid JSON: {exc}", Location(shown))]) from exc
+    json_value(text, shown)
     reader = _Reader(text, shown)
     try:
         root = reader.node(0)
     except RecursionError as exc:
-        raise Invalid([Problem("nested too deeply", Location(shown))]) from exc
+        raise too_deep(shown) from exc
     if text[root.start] not in "{[":
         raise Invalid([Problem("a configuration file is a JSON object", Location(shown, 1, 1))])
     blocks = [

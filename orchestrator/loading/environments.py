@@ -135,18 +135,16 @@ def merge_step(base: Node, over: Node) -> Node:
     """
     if base.kind != "map" or over.kind != "map":
         return over if over.kind == "map" else base
-    fields = dict(base.fields)
-    for key, node in over.fields.items():
-        base_node = fields.get(key)
+    fields = {**base.fields, **over.fields}
+    for key in base.fields.keys() & over.fields.keys():
+        one, other = base.fields[key], over.fields[key]
         match key:
-            case "inputs" | "identity" | "search" if base_node is not None:
-                fields[key] = _shallow(base_node, node)
-            case "backend" if base_node is not None:
-                fields[key] = merge_backend(base_node, node) or node
-            case "providers" if base_node is not None:
-                fields[key] = base_node.merged(node)
-            case _:
-                fields[key] = node
+            case "inputs" | "identity" | "search":
+                fields[key] = _shallow(one, other)
+            case "backend":
+                fields[key] = merge_backend(one, other) or other
+            case "providers":
+                fields[key] = one.merged(other)
     return replace(base, fields=fields, key_at={**base.key_at, **over.key_at})
 
 

@@ -19,7 +19,7 @@ from orchestrator.domain.blueprint.yaml_tree import (
 )
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Location, Problem
-from orchestrator.loading.hcl import check_nesting
+from orchestrator.loading.hcl import Lines, check_nesting, json_value, too_deep
 from orchestrator.local_files import read_regular
 
 #: Lines and commas that a file may have: counted in no time, where a million list items take long.
@@ -96,43 +96,29 @@ def _check_numbers(text: str, shown: str, numbers: re.Pattern[str]) -> None:
     """
     Raise Invalid, with all places, if a float would round a number.
     """
-    problems = [
-        Problem(INEXACT, _location(text, match.start("number"), shown))
+    found = [
+        match.start("number")
         for match in numbers.finditer(text)
         if match["number"] and is_inexact(match["number"])
     ]
-    if problems:
-        raise Invalid(problems)
-
-
-def _location(text: str, position: int, shown: str) -> Location:
-    line = text.count("\n", 0, position) + 1
-    return Location(shown, line, position - text.rfind("\n", 0, position))
-
-
-_TOO_DEEP = "nested too deeply"
+    if found:
+        lines = Lines(text, shown)
+        raise Invalid([Problem(INEXACT, lines.at(start)) for start in found])
 
 
 def _json(text: str, shown: str) -> Json:
+    value = json_value(
+        text,
+        shown,
+        object_pairs_hook=_unique,
+        parse_constant=_no_constant,
+        parse_int=_whole_number,
+    )
     try:
-        value = json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=_no_constant,
-            parse_int=_whole_number,
-        )
         json.dumps(value, ensure_ascii=False).encode()
-    except json.JSONDecodeError as exc:
-        at = Location(shown, exc.lineno, exc.colno)
-        raise Invalid([Problem(f"not valid JSON: {exc.msg}", at)]) from exc
     except UnicodeEncodeError as exc:
-        raise Invalid(
-            [Problem("holds half a character (a lone surrogate)", Location(shown))]
-        ) from exc
-    except RecursionError as exc:
-        raise Invalid([Problem(_TOO_DEEP, Location(shown))]) from exc
-    except ValueError as exc:
-        raise Invalid([Problem(f"not valid JSON: {exc}", Location(shown))]) from exc
+        problem = Problem("holds half a character (a lone surrogate)", Location(shown))
+        raise Invalid([problem]) from exc
     _check_numbers(text, shown, _JSON_NUMBER)
     _check_depth(value, shown)
     return value
@@ -158,7 +144,7 @@ def _check_depth(value: Json, shown: str) -> None:
             for child in (item.values() if isinstance(item, dict) else item)
         ]
     if level:
-        raise Invalid([Problem(_TOO_DEEP, Location(shown))])
+        raise too_deep(shown)
 
 
 def _unique(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
@@ -183,7 +169,7 @@ def _tfvars(text: str, shown: str) -> Json:
     try:
         values = pygohcl.attributes_loads(text)
     except RecursionError as exc:
-        raise Invalid([Problem(_TOO_DEEP, Location(shown))]) from exc
+        raise too_deep(shown) from exc
     except pygohcl.HCLParseError as exc:
         match = _HCL_PLACE.match(str(exc))
         if match is None:
@@ -218,7 +204,7 @@ def _check_no_expressions(text: str, shown: str) -> None:
         ):
             message = "expressions and templates are not evaluated: write the value itself"
             hint = "a text with ${ in it is written with $${"
-            at = _location(text, match.start(), shown)
+            at = Lines(text, shown).at(match.start())
             raise Invalid([Problem(message, at, hint)])
         before = part if kind == "mark" else kind
 
@@ -228,16 +214,15 @@ def _input_nodes(
 ) -> tuple[Mapping[str, Node], Mapping[str, Location]]:
     if not isinstance(values, dict):
         raise Invalid([Problem("must hold a map of inputs", Location(shown, 1, 1))])
-    places = {name: _place(name, text, shown) for name in values}
+    lines = Lines(text, shown)
+    places = {name: _place(name, text, lines) or Location(shown) for name in values}
     return {name: node_of(value, places[name]) for name, value in values.items()}, places
 
 
-def _place(name: str, text: str, shown: str) -> Location:
+def _place(name: str, text: str, lines: Lines) -> Location | None:
     """
     Return where a top-level name first stands as a key: the parsers of these formats give no
     positions.
     """
     match = re.search(rf'(?:^|[{{,\s])("?{re.escape(name)}"?)\s*[:=]', text)
-    if match is None:
-        return Location(shown)
-    return _location(text, match.start(1), shown)
+    return lines.at(match.start(1)) if match else None

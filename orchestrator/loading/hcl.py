@@ -8,12 +8,15 @@ here, from text that this parser has accepted: the scanner never has to judge.
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from msgspec import Struct, field
 
+from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Location, Problem
 
 
@@ -85,7 +88,7 @@ def parse_hcl(data: bytes, shown: str) -> HclFile:
     try:
         _, blocks, _ = scanner.body(0)
     except RecursionError as exc:
-        raise Invalid([Problem("nested too deeply", Location(shown))]) from exc
+        raise too_deep(shown) from exc
     return HclFile(tuple(blocks), tuple(scanner.quotes))
 
 
@@ -103,6 +106,26 @@ def decode(data: bytes, shown: str) -> str:
     if "\0" in text:
         raise Invalid([Problem("holds a NUL character", Lines(text, shown).at(text.index("\0")))])
     return text
+
+
+def json_value(text: str, shown: str, **options: Any) -> Json:
+    """
+    Return the value of a JSON text; ``options`` are those of `json.loads`. Raises Invalid if it is
+    no JSON.
+    """
+    try:
+        return json.loads(text, **options)
+    except json.JSONDecodeError as exc:
+        at = Location(shown, exc.lineno, exc.colno)
+        raise Invalid([Problem(f"not valid JSON: {exc.msg}", at)]) from exc
+    except RecursionError as exc:
+        raise too_deep(shown) from exc
+    except ValueError as exc:  # such as a number of thousands of digits
+        raise Invalid([Problem(f"not valid JSON: {exc}", Location(shown))]) from exc
+
+
+def too_deep(shown: str) -> Invalid:
+    return Invalid([Problem("nested too deeply", Location(shown))])
 
 
 #: How deep brackets may be nested: HashiCorp's parser ends the whole process where its stack does.

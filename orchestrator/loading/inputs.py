@@ -241,7 +241,10 @@ class InputResolver(Struct, frozen=True):
             if candidate is None:
                 self._missing(declaration)
                 continue
-            value = self._value(self._effective_declaration(declaration, candidate), candidate)
+            # One passed to a sensitive variable is sensitive, unless the blueprint shows it.
+            if declaration.name in self.sensitive_variables and not _is_written(candidate):
+                declaration = replace(declaration, sensitive=True)
+            value = self._value(declaration, candidate)
             if value is not None:
                 values[declaration.name] = value
         return self._with_contained_secrets(values, sources)
@@ -263,27 +266,10 @@ class InputResolver(Struct, frozen=True):
         def checked(name: str, item: InputValue) -> InputValue:
             if item.sensitive or _is_written(sources[name]) or not masker.hides(item.value):
                 return item
-            where = (
-                sources[name].at.file
-                if sources[name].kind == "environ"
-                else f"{INPUT_VARIABLE}{name}"
-            )
-            return replace(
-                item, sensitive=True, reference=item.reference or {"from": {"env": where}}
-            )
+            reference = item.reference or _variable_reference(name, sources[name])
+            return replace(item, sensitive=True, reference=reference)
 
         return {name: checked(name, item) for name, item in values.items()}
-
-    def _effective_declaration(
-        self, declaration: Declaration, candidate: InputSource
-    ) -> Declaration:
-        """
-        Return the declaration; sensitive, too, if the input is passed to a sensitive module
-        variable, unless the value is written in the blueprint.
-        """
-        if declaration.name not in self.sensitive_variables or _is_written(candidate):
-            return declaration
-        return replace(declaration, sensitive=True)
 
     def _missing(self, declaration: Declaration) -> None:
         if self.policy is not InputPolicy.REQUIRED:
@@ -297,11 +283,9 @@ class InputResolver(Struct, frozen=True):
     def _value(self, declaration: Declaration, candidate: InputSource) -> InputValue | None:
         if candidate.kind in ("blueprint", "file") and is_from(candidate.node):
             return self._from_source(declaration, candidate)
-        reference = {"from": {"env": f"{INPUT_VARIABLE}{declaration.name}"}}
+        reference = _variable_reference(declaration.name, candidate)
         if candidate.kind == "blueprint":
             return self._from_blueprint(declaration, candidate, reference)
-        if candidate.kind == "environ":
-            reference = {"from": {"env": candidate.at.file}}
         value = _typed(declaration, candidate.node, self.problems)
         return _input(declaration, value, candidate.origin, reference)
 
@@ -365,11 +349,10 @@ class InputResolver(Struct, frozen=True):
         else:
             node = node_of(resolved.value, candidate.at)
         typed = _typed(declaration, node, self.problems)
-        sensitive = declaration.sensitive or bool(resolved.secrets)
         shown = ", ".join(dict.fromkeys(resolved.secrets.values())) or candidate.origin
-        if not sensitive:
-            reference = None
-        return InputValue(typed, sensitive, shown, reference, type=declaration.type_text)
+        if resolved.secrets:
+            declaration = replace(declaration, sensitive=True)
+        return _input(declaration, typed, shown, reference)
 
     def _all_set(self, value: LocatedTemplate) -> bool:
         unset = [
@@ -394,7 +377,15 @@ def _is_written(candidate: InputSource) -> bool:
     return candidate.kind == "blueprint" and not is_from(candidate.node)
 
 
+def _variable_reference(name: str, candidate: InputSource) -> Json:
+    """
+    Return a ``from:`` mapping for the variable that the value came from, else the one that sets it.
+    """
+    variable = candidate.at.file if candidate.kind == "environ" else f"{INPUT_VARIABLE}{name}"
+    return {"from": {"env": variable}}
+
+
 def _input(declaration: Declaration, value: Json, origin: str, reference: Json) -> InputValue:
-    if not declaration.sensitive:
-        reference = None
-    return InputValue(value, declaration.sensitive, origin, reference, type=declaration.type_text)
+    sensitive = declaration.sensitive
+    kept = reference if sensitive else None
+    return InputValue(value, sensitive, origin, kept, type=declaration.type_text)

@@ -89,7 +89,7 @@ class RunFiles(Protocol):
 
     def late(self) -> list[Path]:
         """
-        Return the files of outcomes that came too late to be recorded.
+        Return the files of outcomes that came too late to be recorded, oldest run first.
         """
 
     def engine_identity(self, run_id: str, step: str, number: int) -> ProcessIdentity | None:

@@ -135,7 +135,10 @@ class Spool(Protocol):
 
     def pending(self) -> list[OperationRecord]:
         """
-        Return the spooled records, oldest first.
+        Return the spooled records, oldest first. Raises StoreUnavailable if one cannot be read.
         """
 
-    def drop(self, record: OperationRecord) -> None: ...
+    def drop(self, record: OperationRecord) -> None:
+        """
+        Remove the record durably; does nothing if it is not spooled.
+        """

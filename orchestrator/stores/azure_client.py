@@ -20,6 +20,7 @@ from orchestrator.stores.client_settings import (
     flag,
     read_setting,
     retries,
+    setting_or_variable,
     unsupported,
 )
 
@@ -28,15 +29,11 @@ if TYPE_CHECKING:
 
 _SCOPE = "https://storage.azure.com/.default"
 
-#: Settings of the client, of the backend, and the variables that say the same.
+#: Settings of the client, and what the backend calls them.
 _SETTINGS = {
-    "account_key": ("access_key", "ARM_ACCESS_KEY"),
-    "sas_key": ("sas_token", "ARM_SAS_TOKEN"),
-    "client_id": ("client_id", "ARM_CLIENT_ID"),
-    "client_secret": ("client_secret", "ARM_CLIENT_SECRET"),
-    "tenant_id": ("tenant_id", "ARM_TENANT_ID"),
-    "msi_endpoint": ("msi_endpoint", "ARM_MSI_ENDPOINT"),
-    "endpoint": ("endpoint", "AZURE_STORAGE_ENDPOINT"),
+    "account_key": "access_key",
+    "sas_key": "sas_token",
+    **{name: name for name in ("client_id", "client_secret", "tenant_id", "msi_endpoint")},
 }
 #: Settings under other variables than ARM_ and their name, and what CI services call them.
 _VARIABLES = {
@@ -77,8 +74,7 @@ def azure_client(
 
     def setting(name: str) -> str:
         variables = (f"ARM_{name.upper()}", *_VARIABLES.get(name, ()))
-        values = (settings.get(name), *map(environ.get, variables))
-        return str(next(filter(None, values), ""))
+        return setting_or_variable(settings, environ, name, *variables)
 
     for name in _UNSUPPORTED:
         if setting(name).lower() not in ("", "false"):
@@ -87,15 +83,13 @@ def azure_client(
     if cloud not in _CLOUDS:
         raise unsupported("azurerm", f"environment {cloud!r}")
     authority, suffix = _CLOUDS[cloud]
-    values = {
-        name: str(settings.get(ours) or environ.get(variable) or "")
-        for name, (ours, variable) in _SETTINGS.items()
-    }
+    values = {name: setting(ours) for name, ours in _SETTINGS.items()}
     for name in ("client_id", "client_secret"):
         file = setting(f"{name}_file_path")
         if file and not values[name]:
             values[name] = read_setting(file, f"{name}_file_path").decode().strip()
-    endpoint = values.pop("endpoint") or f"https://{account}.blob.{suffix}"
+    endpoint = setting_or_variable(settings, environ, "endpoint", "AZURE_STORAGE_ENDPOINT")
+    endpoint = endpoint or f"https://{account}.blob.{suffix}"
     config: AzureConfig = {"account_name": account, "endpoint": endpoint}
     options: dict[str, Any] = {}
     # As the backend: a key or a signature goes before whom the environment names.

@@ -26,6 +26,16 @@ TIMEOUT = 10
 _RETRIES = 30
 
 
+def setting_or_variable(
+    settings: Mapping[str, Any], environ: Mapping[str, str], name: str, *variables: str
+) -> str:
+    """
+    Return a setting of the block, else the first of these variables that is set, else "".
+    """
+    values = (settings.get(name), *map(environ.get, variables))
+    return str(next(filter(None, values), ""))
+
+
 def client_options(
     endpoint: str, settings: Mapping[str, Any], environ: Mapping[str, str]
 ) -> ClientConfig:

@@ -12,6 +12,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
@@ -21,6 +22,7 @@ from orchestrator.stores.client_settings import (
     client_options,
     path_or_contents,
     retries,
+    setting_or_variable,
 )
 
 if TYPE_CHECKING:
@@ -65,10 +67,7 @@ def google_client(
     """
     from obstore.store import GCSStore
 
-    def setting(name: str, *variables: str) -> str:
-        values = (settings.get(name), *map(environ.get, variables))
-        return str(next(filter(None, values), ""))
-
+    setting = partial(setting_or_variable, settings, environ)
     endpoint = setting(
         "storage_custom_endpoint",
         "GOOGLE_BACKEND_STORAGE_CUSTOM_ENDPOINT",
@@ -88,8 +87,12 @@ def google_client(
         "GOOGLE_BACKEND_IMPERSONATE_SERVICE_ACCOUNT",
         "GOOGLE_IMPERSONATE_SERVICE_ACCOUNT",
     )
-    credentials = setting("credentials", "GOOGLE_BACKEND_CREDENTIALS", "GOOGLE_CREDENTIALS")
-    credentials = credentials or environ.get("GOOGLE_APPLICATION_CREDENTIALS", "")
+    credentials = setting(
+        "credentials",
+        "GOOGLE_BACKEND_CREDENTIALS",
+        "GOOGLE_CREDENTIALS",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+    )
     key = _credentials(path_or_contents(credentials, "credentials")) if credentials else None
     options: dict[str, Any] = {}
     if account:

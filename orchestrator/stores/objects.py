@@ -32,6 +32,7 @@ from orchestrator.domain.values import replace
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.bucket import Bucket, StoredObject, Version, etag
 from orchestrator.stores.stored_entries import (
+    NEWER,
     check_chain,
     fenced_error,
     parse_name,
@@ -82,8 +83,7 @@ class ObjectsStore:
         elif proof.data != _PROVEN:
             raise StoreUnavailable(
                 f"{self.url}: of another layout than {_LAYOUT}, which this version knows",
-                hint="a newer version of orchestrator has written it: use that version or a newer "
-                "one",
+                hint=NEWER,
             )
         name = f"probes/{uuid.uuid4().hex}"
         self._bucket.put(name, bytes(64 * 1024))

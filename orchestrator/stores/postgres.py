@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
-from orchestrator.stores.schema import migrations, queries
+from orchestrator.stores.schema import migrations, pending, queries
 from orchestrator.stores.sql_store import Cursor, Parameters, Row, Run, SqlStore
 
 if TYPE_CHECKING:
@@ -186,18 +186,7 @@ class PostgresStore(SqlStore):
             connection.execute("INSERT INTO schema_version VALUES (%s)", (len(self._scripts),))
 
     def _missing(self, connection: Connection) -> int:
-        """
-        Return the number of pending migrations. Raises StoreUnavailable if the schema is newer than
-        this program.
-        """
-        newest, version = len(self._scripts), _version(connection)
-        if version > newest:
-            raise StoreUnavailable(
-                f"{self.url}: schema version {version}; this version knows up to {newest}",
-                hint="a newer version of orchestrator has written it: use that version or a newer "
-                "one",
-            )
-        return newest - version
+        return pending(_version(connection), self._scripts, place=self.url)
 
     @contextmanager
     def _readable_errors(self) -> Iterator[None]:

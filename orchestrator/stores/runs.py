@@ -75,10 +75,6 @@ class RunDirectory:
         return self._root / run_id
 
     def attempt(self, run_id: str, step: str, number: int) -> Path:
-        """
-        Create the directory of a step's attempt and return it; special characters of ``step`` are
-        escaped.
-        """
         path = self._step(run_id, step) / str(number)
         with _readable_errors(path):
             make_private(path)
@@ -96,9 +92,6 @@ class RunDirectory:
             write_durably(path, text.encode())
 
     def write_input(self, path: Path, text: str) -> None:
-        """
-        Write a file that an engine call reads, in a directory that exists.
-        """
         self._check_below(path)
         with _readable_errors(path):
             replace_file(path, text.encode())
@@ -108,9 +101,6 @@ class RunDirectory:
             raise ValueError(f"{path} is not below {self._root}")
 
     def write_run(self, run: RunRecord) -> None:
-        """
-        Write the run's record over its earlier version.
-        """
         self.write(self.directory(run.run_id) / _RECORD, run.to_json() + "\n")
 
     def read_run(self, run_id: str) -> RunRecord | None:
@@ -216,8 +206,8 @@ class RunDirectory:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """
-        Yield a private directory for the evidence of a reading command. It is removed at the end,
-        or by the next command if the process was killed.
+        Yield a private directory, removed at the end, or by the next command if the process was
+        killed.
         """
         with _readable_errors(self._root):
             make_private(self._root)
@@ -234,9 +224,6 @@ class RunDirectory:
             os.close(descriptor)
 
     def crash_log(self, evidence: Path) -> Path | None:
-        """
-        Return a file outside the runs if ``evidence`` is a temporary directory, else None.
-        """
         lasts = not any(part.startswith((_SCRATCH, _PRIVATE)) for part in evidence.parts)
         return None if lasts else self._root.parent / "crash.log"
 
@@ -259,9 +246,6 @@ class RunDirectory:
         return identities
 
     def late(self) -> list[Path]:
-        """
-        Return the files of outcomes that came too late to be recorded, oldest run first.
-        """
         runs = [self._root / name for name in self.runs()]
         with _readable_errors(self._root):
             files = [file for run in runs for file in run.iterdir()]
@@ -342,16 +326,10 @@ class DirectorySpool:
             return path
 
     def pending(self) -> list[OperationRecord]:
-        """
-        Return the spooled records, oldest first. Raises StoreUnavailable if a file cannot be read.
-        """
         with _readable_errors(self._directory):
             return [self._read(path) for _, _, path in self._files()]
 
     def drop(self, record: OperationRecord) -> None:
-        """
-        Remove the entry durably; does nothing if it is not spooled.
-        """
         entry = file_name(record.entry_id)
         with self._lock, _readable_errors(self._directory):
             for _, name, path in self._files():

@@ -21,6 +21,7 @@ from orchestrator.stores.client_settings import (
     flag,
     proxies,
     retries,
+    setting_or_variable,
     unsupported,
 )
 
@@ -48,11 +49,8 @@ def s3_client(
     """
     from obstore.store import S3Store
 
-    region = str(
-        settings.get("region")
-        or environ.get("AWS_REGION")
-        or environ.get("AWS_DEFAULT_REGION", "us-east-1")
-    )
+    setting = partial(setting_or_variable, settings, environ)
+    region = setting("region", "AWS_REGION", "AWS_DEFAULT_REGION") or "us-east-1"
     custom = endpoint_of("s3", settings, environ) or environ.get("AWS_ENDPOINT_URL")
     server = custom or _regional_endpoint(region, settings, environ)
     wanted = flag(settings.get("use_path_style") or settings.get("force_path_style"))
@@ -69,7 +67,7 @@ def s3_client(
             "server_side_encryption": "aws:kms",
             "sse_kms_key_id": settings["kms_key_id"],
         }
-    elif key := settings.get("sse_customer_key") or environ.get("AWS_SSE_CUSTOMER_KEY"):
+    elif key := setting("sse_customer_key", "AWS_SSE_CUSTOMER_KEY"):
         config |= {"server_side_encryption": "sse-c", "sse_customer_key_base64": key}
     elif flag(settings.get("encrypt")):
         config["server_side_encryption"] = "AES256"
@@ -120,7 +118,9 @@ def _variants(settings: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[
     """
     fips, dual = (
         flag(
-            settings.get(f"use_{name}_endpoint") or environ.get(f"AWS_USE_{name.upper()}_ENDPOINT")
+            setting_or_variable(
+                settings, environ, f"use_{name}_endpoint", f"AWS_USE_{name.upper()}_ENDPOINT"
+            )
         )
         for name in ("fips", "dualstack")
     )
@@ -136,13 +136,8 @@ def static_aws_keys(settings: Mapping[str, Any], environ: Mapping[str, str]) -> 
         "secret_access_key": ("secret_key", "AWS_SECRET_ACCESS_KEY"),
         "session_token": ("token", "AWS_SESSION_TOKEN"),
     }
-    keys = {
-        name: settings.get(setting) or environ.get(variable)
-        for name, (setting, variable) in names.items()
-    }
-    if not keys["access_key_id"]:
-        return {}
-    return {name: str(value) for name, value in keys.items() if value}
+    keys = {name: setting_or_variable(settings, environ, *both) for name, both in names.items()}
+    return {name: key for name, key in keys.items() if key} if keys["access_key_id"] else {}
 
 
 def renewed_aws_credentials(
@@ -159,11 +154,11 @@ def renewed_aws_credentials(
     if any(not isinstance(role, Mapping) or not role.get("role_arn") for role in roles):
         raise Invalid([Problem("operations in s3: assume_role: a role without role_arn")])
     identity = settings.get("assume_role_with_web_identity")
-    profile = settings.get("profile") or environ.get("AWS_PROFILE")
+    profile = setting_or_variable(settings, environ, "profile", "AWS_PROFILE")
     static = static_aws_keys(settings, environ)
     if static and not (roles or identity or profile):
         return None
-    session = _sdk_session(settings, environ, region, str(profile) if profile else None)
+    session = _sdk_session(settings, environ, region, profile)
     import botocore.credentials
 
     if static:
@@ -224,7 +219,7 @@ _SDK_SETTINGS = {
 
 
 def _sdk_session(
-    settings: Mapping[str, Any], environ: Mapping[str, str], region: str, profile: str | None
+    settings: Mapping[str, Any], environ: Mapping[str, str], region: str, profile: str
 ) -> Any:
     """
     Return an AWS SDK session with the files and endpoints of the block.
@@ -240,7 +235,7 @@ def _sdk_session(
             "credentials that are renewed need the AWS SDK: the extra `objects` brings it",
             hint="pip install 'orchestrator[objects]'",
         ) from exc
-    session = botocore.session.Session(profile=profile)
+    session = botocore.session.Session(profile=profile or None)
     session.set_config_variable("region", region)
     session.set_config_variable("ca_bundle", certificates(settings, environ))
     fips, dual = _variants(settings, environ)

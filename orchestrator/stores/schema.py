@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from orchestrator.errors import StoreUnavailable
+from orchestrator.stores.stored_entries import NEWER
 
 #: Marks a SQLite file as ours ("orch").
 APPLICATION_ID = 0x6F726368
@@ -55,19 +56,26 @@ def migrations(dialect: str = "sqlite") -> tuple[str, ...]:
     return tuple(file.read_text(encoding="utf-8") for file in files)
 
 
+def pending(version: int, scripts: Sequence[str], *, place: str) -> int:
+    """
+    Return the number of migrations that a schema of this version lacks. Raises StoreUnavailable if
+    it is newer than ``scripts``.
+    """
+    if version > len(scripts):
+        raise StoreUnavailable(
+            f"{place}: schema version {version}; this version knows up to {len(scripts)}",
+            hint=NEWER,
+        )
+    return len(scripts) - version
+
+
 def migrate(connection: sqlite3.Connection, scripts: Sequence[str], *, place: str) -> None:
     """
     Migrate an open database to the newest schema version in one transaction.
 
     Raises StoreUnavailable, and changes nothing, if its version is newer than ``scripts``.
     """
-    version = _version(connection)
-    if version > len(scripts):
-        raise StoreUnavailable(
-            f"{place}: schema version {version}; this version knows up to {len(scripts)}",
-            hint="a newer version of orchestrator has written it: use that version or a newer one",
-        )
-    if version == len(scripts):
+    if pending(_version(connection), scripts, place=place) == 0:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:

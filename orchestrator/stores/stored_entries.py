@@ -24,7 +24,7 @@ from orchestrator.errors import Fenced, StoreUnavailable
 Model = TypeVar("Model", bound=BaseModel)
 
 _DAMAGED = "the store was edited by hand or is damaged; restore it from a backup"
-_NEWER = "a newer version of orchestrator has written it: use that version or a newer one"
+NEWER = "a newer version of orchestrator has written it: use that version or a newer one"
 
 
 def read_entry(text: Json, *, target: Target, sequence: int | None, place: str) -> OperationRecord:
@@ -38,7 +38,7 @@ def read_entry(text: Json, *, target: Target, sequence: int | None, place: str) 
     except UnreadableRecord as exc:
         raise StoreUnavailable(
             f"{where} cannot be read: {exc}",
-            hint=_NEWER if isinstance(exc, NewerRecord) else _DAMAGED,
+            hint=NEWER if isinstance(exc, NewerRecord) else _DAMAGED,
         ) from exc
     if record.target.target != target or sequence not in (None, record.sequence):
         raise StoreUnavailable(
