@@ -1,6 +1,6 @@
 """
-Opens untrusted files: only regular ones, and only up to a size; and writes files that the user
-named.
+Opens untrusted files: only regular ones, and only up to a size; and writes private files, and those
+that the user named.
 
 Opening a FIFO or a device may block for ever, and reading one may never end. Neither can happen
 here, so that signals are handled whatever the file is.
@@ -63,6 +63,76 @@ def write_file(path: Path, text: str, *, append: bool = False) -> None:
     os.set_blocking(descriptor, True)
     with os.fdopen(descriptor, "wb") as file:
         file.write(text.encode("utf-8", "backslashreplace"))
+
+
+# Private files: directories 0700, files 0600.
+
+
+def make_private(directory: Path, *, durable: bool = False) -> None:
+    """
+    Create a directory and its missing parents, 0700; existing ones keep their mode.
+    """
+    missing = []
+    while not directory.is_dir():
+        missing.append(directory)
+        directory = directory.parent
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)  # another step may be making it as well
+        if durable:
+            sync_directory(each.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """
+    Make the names in a directory durable: files that were created, renamed or removed there.
+    """
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_private(path: Path, data: bytes, mode: int = 0o600) -> None:
+    """
+    Write a new file in the place of an existing one, whatever that leads to.
+    """
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        while data:
+            data = data[file.write(data) :]
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """
+    Replace a file by rename, 0600; its content and name are durable on return.
+
+    On an OSError the earlier file is untouched and no temporary file is left.
+    """
+    make_private(path.parent, durable=True)
+    replace_file(path, data, durable=True)
+    sync_directory(path.parent)
+
+
+def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """
+    Replace a file by rename, 0600; its content is ``durable`` only if that is wanted.
+    """
+    from tempfile import mkstemp  # most reading commands write nothing
+
+    handle, name = mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 # The tool's own directory is private: nobody else reads or changes what it relies on.

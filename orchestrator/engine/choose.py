@@ -29,7 +29,7 @@ from orchestrator.engine.program import (
 )
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.errors import EngineFailed, Invalid, Problem
-from orchestrator.local_files import read_regular
+from orchestrator.local_files import make_private, read_regular, replace_file
 from orchestrator.ports.engine import EngineInfo
 from orchestrator.ports.store import OperationStore
 from orchestrator.project import ProjectContext
@@ -158,12 +158,8 @@ class _Finder:
             {key: (names[kind], version) for key, (kind, version) in versions.items()}
         )
         with contextlib.suppress(OSError):  # it only saves time
-            for directory in (self._cache.parents[1], self._cache.parent):  # each of them 0700
-                directory.mkdir(mode=0o700, exist_ok=True)
-            draft = self._cache.with_suffix(f".{os.getpid()}.tmp")
-            draft.touch(mode=0o600)
-            draft.write_text(text)
-            draft.replace(self._cache)
+            make_private(self._cache.parent)
+            replace_file(self._cache, text.encode())
 
 
 def choose_for(

@@ -5,6 +5,7 @@ The evidence directories of runs on this machine.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from msgspec import Struct
 from pydantic import ValidationError
@@ -22,10 +24,9 @@ from pydantic import ValidationError
 from orchestrator.domain.record.record import OperationRecord, UnreadableRecord, parse_record
 from orchestrator.domain.record.run_record import ProcessIdentity, RunRecord
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
-from orchestrator.local_files import read_regular
-from orchestrator.stores.private_files import (
-    file_name,
+from orchestrator.local_files import (
     make_private,
+    read_regular,
     replace_file,
     sync_directory,
     write_durably,
@@ -77,7 +78,7 @@ class RunDirectory:
     def attempt(self, run_id: str, step: str, number: int) -> Path:
         path = self._step(run_id, step) / str(number)
         with _readable_errors(path):
-            make_private(path)
+            make_private(path, durable=True)
         return path
 
     def _step(self, run_id: str, step: str) -> Path:
@@ -210,7 +211,7 @@ class RunDirectory:
         killed.
         """
         with _readable_errors(self._root):
-            make_private(self._root)
+            make_private(self._root, durable=True)
             self._remove_stale_scratch()
             place = tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=self._root)
             descriptor = os.open(place.name, os.O_RDONLY)
@@ -294,6 +295,31 @@ def _readable_errors(path: Path) -> Iterator[None]:
             f"{path}: {exc.strerror or exc}",
             hint="make room and check that this user may read and write there",
         ) from exc
+
+
+# File names made from names of ours: reversible for the eye, never a path.
+
+
+_LONGEST = 180  # bytes; file systems allow 255, and temporary files add to a name
+_DIGEST = 16
+
+
+def file_name(text: str) -> str:
+    """
+    Return a file name for a text: unique, ASCII, at most 180 bytes.
+
+    >>> file_name('cell["a.b"]')
+    'cell%5B%22a.b%22%5D'
+    >>> file_name("../x")
+    '%2E.%2Fx'
+    """
+    name = quote(text, safe="")
+    if name.startswith("."):
+        name = "%2E" + name[1:]
+    if len(name) > _LONGEST:
+        digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
+        name = f"{name[: _LONGEST - _DIGEST - 1]}~{digest}"
+    return name or "%"
 
 
 # Outcomes that the operation store did not take, as files on local disk.

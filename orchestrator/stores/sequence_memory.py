@@ -26,9 +26,8 @@ from orchestrator.domain.recovery.command_line import accept_restored_command
 from orchestrator.domain.target import Target
 from orchestrator.domain.values import changed_fields, replace
 from orchestrator.errors import StoreUnavailable
-from orchestrator.local_files import read_regular
+from orchestrator.local_files import make_private, read_regular, write_durably
 from orchestrator.ports.store import IDENTITY_BLOB, OperationStore
-from orchestrator.stores.private_files import make_private, write_durably
 from orchestrator.stores.runs import RunTrace
 from orchestrator.stores.store_urls import StorePlacement
 
@@ -151,7 +150,7 @@ class SequenceMemory:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        make_private(self._file.parent)
+        make_private(self._file.parent, durable=True)
         with open(self._file.with_suffix(".lock"), "a", opener=_private_opener) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import Struct
 
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.private_files import make_private
+from orchestrator.local_files import make_private
 from orchestrator.stores.schema import APPLICATION_ID, migrate, migrations, queries
 from orchestrator.stores.sql_store import Parameters, Row, Run, SqlStore
 
@@ -284,7 +284,7 @@ class Database:
         An empty file under the real name is therefore never ours, and not mistaken for a new store.
         """
         parent = self._path.parent
-        make_private(parent)
+        make_private(parent, durable=True)
         self._refuse_network()
         handle = os.open(parent, os.O_RDONLY)
         try:

@@ -16,7 +16,7 @@ from msgspec import Struct
 from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.domain.text import Json
 from orchestrator.engine.process.wrapper import create_exclusively, sync
-from orchestrator.local_files import read_regular
+from orchestrator.local_files import make_private, read_regular, replace_file, write_private
 from orchestrator.ports.engine import CallSpec
 from orchestrator.ports.system import Processes
 
@@ -124,7 +124,7 @@ class CallFiles(Struct, frozen=True):
         Open the stdout file, or the file ``printed``, and the stderr file, 0600, and return their
         descriptors. Existing content is kept.
         """
-        self.stdout.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.stdout.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         stdout = os.open(printed or self.stdout, flags, 0o600)
         try:
@@ -137,18 +137,16 @@ class CallFiles(Struct, frozen=True):
         """
         Return a descriptor of the masked log, truncated, 0600.
         """
-        self.evidence.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.evidence)
         return os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
 
     def write_early_variables(self, values: Mapping[str, Json]) -> None:
         """
         Write the variable file of the call, 0600, over that of an earlier call.
         """
-        self.evidence.mkdir(mode=0o700, parents=True, exist_ok=True)
-        discard((self.early_variables,))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with os.fdopen(os.open(self.early_variables, flags, 0o600), "w") as file:
-            file.write(json.dumps(dict(values), indent=0))  # the engine quotes a bad value's line
+        make_private(self.evidence)
+        # In lines: the engine quotes the line of a bad value.
+        write_private(self.early_variables, json.dumps(dict(values), indent=0).encode())
 
     def end_waiting(self) -> None:
         """
@@ -174,7 +172,7 @@ class CallFiles(Struct, frozen=True):
         """
         Make the call impossible, durably. Returns False if it has begun, or was fenced before.
         """
-        self.evidence.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.evidence)
         return create_exclusively(str(self.identity), f'{{"fenced_by": {os.getpid()}}}\n')
 
     def read_identity(self) -> IdentityFile | FencedCall | None:
@@ -204,10 +202,7 @@ class CallFiles(Struct, frozen=True):
         """
         Write the answer file of a call that mutates nothing, atomically, 0600.
         """
-        draft = self.answer.with_suffix(".tmp")
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            file.write(text)
-        draft.rename(self.answer)
+        replace_file(self.answer, text.encode())
 
     def read_answer(self) -> AnswerFile | None:
         """

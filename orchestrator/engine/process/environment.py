@@ -18,7 +18,7 @@ from pathlib import Path
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE
 from orchestrator.domain.blueprint.inputs import KEY_VARIABLE
 from orchestrator.errors import Refused
-from orchestrator.local_files import read_regular
+from orchestrator.local_files import make_private, read_regular
 
 _OVERRIDES = re.compile(r"^[^#/\n]*\bdev_overrides\b", re.MULTILINE)
 _FIXED = {"TF_IN_AUTOMATION": "1", "TF_INPUT": "0", "CHECKPOINT_DISABLE": "1"}
@@ -157,9 +157,7 @@ class PluginCache:
         If the cache is not writable, nothing is shared.
         """
         try:
-            # One by one: `parents=True` makes those in between with the permissions of the umask.
-            for place in (*reversed(self._directory.parents), self._directory):
-                place.mkdir(mode=0o700, exist_ok=True)
+            make_private(self._directory)
             self._remove_abandoned()
             staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self._directory))
         except OSError:

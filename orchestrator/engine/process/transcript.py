@@ -21,6 +21,7 @@ from orchestrator.engine.messages import (
     render,
 )
 from orchestrator.engine.process.call_files import AnswerFile, CallFiles
+from orchestrator.local_files import write_private
 from orchestrator.ports.engine import CallResult, CallSpec
 
 _LAST_LINES = 20  # of a stderr that holds no diagnostic: a crash, or TF_LOG
@@ -141,9 +142,8 @@ class Transcript:
         """
         if self._crash_log is None:
             return self._log_file
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with suppress(OSError), os.fdopen(os.open(self._crash_log, flags, 0o600), "w") as file:
-            file.write(self.stderr_text)
+        with suppress(OSError):
+            write_private(self._crash_log, self.stderr_text.encode())
             return self._crash_log
         return None
 

@@ -26,7 +26,7 @@ from orchestrator.engine.workdir.generated import (
 )
 from orchestrator.engine.workdir.snapshot import LOCK_FILE, Entry, is_loaded
 from orchestrator.errors import Invalid, Location, Problem
-from orchestrator.local_files import read_regular
+from orchestrator.local_files import make_private, read_regular, replace_file, write_private
 from orchestrator.ports.workdir import Snapshot
 
 _NOTES = ".orchestrator"  # no name of a step, so it cannot meet a target's directory
@@ -227,7 +227,7 @@ class Layout:
                 shutil.rmtree(place / name)
             if (source / name).is_dir():
                 shutil.copytree(source / name, place / name, symlinks=True, copy_function=copy)
-        write_private(place / "terraform.tfstate", json.dumps(saved).encode(), 0o600)
+        write_private(place / "terraform.tfstate", json.dumps(saved).encode())
         if (other.directory / LOCK_FILE).is_file():
             self._write_if_other(LOCK_FILE, read_regular(other.directory / LOCK_FILE))
 
@@ -284,7 +284,7 @@ class Layout:
         Write the backend settings for ``init``, beside the module's files.
         """
         path = self._notes / "backend.tfbackend"
-        write_private(path, settings.encode(), 0o600)
+        write_private(path, settings.encode())
         return path
 
     def write_note(self, name: str, content: Json) -> None:
@@ -293,10 +293,8 @@ class Layout:
         """
         if self.read_note(name) == content:
             return
-        path = self._notes / f"{name}.json"
-        temporary = path.with_suffix(".tmp")
-        write_private(temporary, json.dumps(content, sort_keys=True).encode(), 0o600)
-        temporary.replace(path)
+        data = json.dumps(content, sort_keys=True).encode()
+        replace_file(self._notes / f"{name}.json", data)
         self._read[name] = content
 
     def read_note(self, name: str) -> Json:
@@ -325,7 +323,7 @@ class Layout:
         with suppress(OSError):  # what is not there, or no file, is put there
             if not path.is_symlink() and read_regular(path) == data:
                 return
-        write_private(path, data, 0o600)
+        write_private(path, data)
 
     def _write(self, path: str, data: bytes, mode: int) -> None:
         parent = self._top
@@ -368,19 +366,3 @@ def _link(source: str | Path, place: str | Path) -> None:
 
 def _mode(entry: Entry) -> int:
     return 0o700 if entry.executable else 0o600
-
-
-def make_private(directory: Path) -> None:
-    if directory.is_dir():
-        return
-    for path in reversed([directory, *directory.parents]):
-        if not path.is_dir():
-            path.mkdir(mode=0o700, exist_ok=True)
-
-
-def write_private(path: Path, data: bytes, mode: int) -> None:
-    path.unlink(missing_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
-    with os.fdopen(descriptor, "wb", buffering=0) as file:
-        while data:
-            data = data[file.write(data) :]

@@ -32,14 +32,12 @@ from orchestrator.engine.workdir import snapshot as snapshots
 from orchestrator.engine.workdir.generated import BACKEND_FILE, Generated, backend_text, generate
 from orchestrator.engine.workdir.layout import (
     Layout,
-    make_private,
     providers_are_there,
     work_path,
-    write_private,
 )
 from orchestrator.engine.workdir.snapshot import LOCK_FILE, entries_of
 from orchestrator.errors import Busy, EngineFailed, Invalid, Location, OrchestratorError, Problem
-from orchestrator.local_files import check_regular, read_regular
+from orchestrator.local_files import check_regular, make_private, read_regular, write_private
 from orchestrator.ports.workdir import Snapshot, WorkDir, WorkDirConfig
 
 # Which modules can be composed with others into one root, and their lock files merged into one.
@@ -306,7 +304,7 @@ class DirectoryWorkDirs:
         paths = [root.directory / name for name in files]
         try:
             for path, text in zip(paths, files.values(), strict=True):
-                write_private(path, text.encode(), 0o600)
+                write_private(path, text.encode())
             yield
         except OSError as exc:
             raise EngineFailed("plan", f"{exc.filename}: {exc.strerror}") from exc
@@ -328,7 +326,7 @@ class DirectoryWorkDirs:
             settings = {**self._layout(root).read_note("terraform"), "backend": backend}
             files = {BACKEND_FILE: backend_text(settings), **extra}
             for name, text in files.items():
-                write_private(directory / name, text.encode(), 0o600)
+                write_private(directory / name, text.encode())
         except OSError as exc:
             message = f"{exc.filename or place}: {exc.strerror}"
             raise EngineFailed("readback", message) from exc
@@ -393,13 +391,13 @@ class DirectoryWorkDirs:
         ).hexdigest()
         try:
             for name, data in {**files, "terraform.tfstate": state}.items():
-                write_private(place / name, data, 0o600)
+                write_private(place / name, data)
             init_needed = not self._link_composed_init(place, modules, key)
             for name, root in modules.items():
                 directory = self._layout(root).copy_to(place / name, generated=False)
                 if root.required_providers:
                     text = backend_text({"required_providers": root.required_providers})
-                    write_private(directory / BACKEND_FILE, text.encode(), 0o600)
+                    write_private(directory / BACKEND_FILE, text.encode())
         except OSError as exc:
             message = f"{exc.filename or place}: {exc.strerror}"
             raise EngineFailed("plan", message) from exc
@@ -414,9 +412,7 @@ class DirectoryWorkDirs:
 
     def keep_composed_init(self, root: WorkDir) -> None:
         with contextlib.suppress(OSError):  # the next one has to do it again
-            write_private(
-                root.directory / ".terraform" / _COMPOSED_KEY, root.init_key.encode(), 0o600
-            )
+            write_private(root.directory / ".terraform" / _COMPOSED_KEY, root.init_key.encode())
 
     def _link_composed_init(self, place: Path, modules: Mapping[str, WorkDir], key: str) -> bool:
         """
