@@ -255,7 +255,8 @@ def deployment_with_orphans(
     A blueprint or environment that no longer exists is found by its records in the operation stores
     of the project and of its other blueprints.
     """
-    base = _remaining_deployment(project, selection, open_store)
+    gone = gone_deployment(project, selection, open_store)
+    base = gone or load_deployment(project, selection, InputPolicy.AVAILABLE)
     with open_store(base.operations) as store:
         orphans = find_orphans(store, base)
     current = CurrentSources(
@@ -265,13 +266,6 @@ def deployment_with_orphans(
         steps=base.steps_and_hooks(),
     )
     return with_orphans(base, orphans, current, whole=whole)
-
-
-def _remaining_deployment(
-    project: ProjectContext, selection: BlueprintSelection, open_store: StoreOpener
-) -> Deployment:
-    gone = gone_deployment(project, selection, open_store)
-    return gone or load_deployment(project, selection, InputPolicy.AVAILABLE)
 
 
 def gone_deployment(
@@ -356,7 +350,8 @@ def with_orphans(
             alone, current, run_id=orphan.run_id, input_policy=InputPolicy.AVAILABLE
         )
         orphan_step = replace(restored.steps[name], needs=step.needs & names, given=restored.inputs)
-        steps[name] = with_hook_steps(orphan_step, partial(_with_inputs, restored.inputs))
+        given = partial(replace, given=restored.inputs)
+        steps[name] = with_hook_steps(orphan_step, given)
         env = {**restored.env, **env}
     try:
         graph = Graph({name: step.needs for name, step in steps.items()})
@@ -371,10 +366,6 @@ def with_orphans(
         protected=base.protected or any(o.stored.protected for o in orphans.values()),
         orphans=frozenset(orphans),
     )
-
-
-def _with_inputs(inputs: Mapping[str, InputValue], root: Step) -> Step:
-    return replace(root, given=inputs)
 
 
 def _bare(step: Step) -> Step:
