@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from orchestrator.domain.addresses import is_resource_address
-from orchestrator.domain.blueprint.blueprint import CheckSpec, RetryRule
+from orchestrator.domain.blueprint.blueprint import CheckKind, CheckSpec, RetryRule
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document, without_nulls
 from orchestrator.domain.record.objects import AbsenceMethod
 from orchestrator.errors import Invalid
@@ -31,6 +31,7 @@ KEYS = (
     "absence_timeout",
 )
 FILE = "module.yaml"
+_CHECKS: tuple[CheckKind, ...] = ("http", "tcp", "command")
 _SEARCH = ("data", "arguments", "ids", "provider")
 #: What a search names becomes part of configuration: names only, and a path from a data source.
 _SEARCH_FORMS = {
@@ -118,23 +119,17 @@ def _checks(node: Node | None, problems: Problems) -> tuple[tuple[CheckSpec, Loc
         return ()
     checks = []
     for item in node.items:
-        fields = problems.fields(item, ("http", "tcp", "command"), what="a check")
+        fields = problems.fields(item, _CHECKS, what="a check")
         if len(fields) != 1:
             problems.add("a check is one of http, tcp, command", item.at)
             continue
-        ((kind, settings),) = fields.items()
+        kind = next(kind for kind in _CHECKS if kind in fields)
+        settings = fields[kind]
         if settings.kind != "map":
             problems.add(f"{kind} must be a map of settings, not {settings.shape}", settings.at)
             continue
         value = locate(settings, problems)
-        match kind:
-            case "http":
-                spec = CheckSpec("http", value.template)
-            case "tcp":
-                spec = CheckSpec("tcp", value.template)
-            case _:
-                spec = CheckSpec("command", value.template)
-        checks.append((spec, value))
+        checks.append((CheckSpec(kind, value.template), value))
     return tuple(checks)
 
 

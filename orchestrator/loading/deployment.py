@@ -367,12 +367,8 @@ def _engine(node: Node | None, problems: Problems) -> EngineRequirement:
         text = problems.text(version, what="engine.version")
         constraint = Constraint(text, version.at) if text else None
     match kind.value if kind else None:
-        case "terraform":
-            return EngineRequirement("terraform", constraint)
-        case "tofu":
-            return EngineRequirement("tofu", constraint)
-        case None:
-            return EngineRequirement(None, constraint)
+        case "terraform" | "tofu" | None as known:
+            return EngineRequirement(known, constraint)
         case _:
             problems.add("engine.kind must be `terraform` or `tofu`", kind.at if kind else None)
             return EngineRequirement(None, constraint)

@@ -55,12 +55,12 @@ def read_values(path: Path, *, shown: str) -> tuple[Mapping[str, Node], Mapping[
     Raises Invalid if the file cannot be read, has an unknown extension, or holds no map.
     """
     text = read_text(path, shown=shown)
-    match path.suffixes[-2:]:
-        case [*_, ".yaml" | ".yml"]:
+    match path.suffix:
+        case ".yaml" | ".yml":
             return _yaml(text, shown)
-        case [*_, ".json"]:
+        case ".json":
             return _input_nodes(_json(text, shown), text, shown)
-        case [*_, ".tfvars"]:
+        case ".tfvars":
             return _input_nodes(_tfvars(text, shown), text, shown)
         case _:
             hint = "name it .yaml, .yml, .json, .tfvars or .tfvars.json"

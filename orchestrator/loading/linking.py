@@ -199,10 +199,10 @@ class StepLinker(Struct, frozen=True):
             general.check(value, self.problems)
         module = modules[raw_step.name]
         variables = module.variables if module else raw_step.inputs
-        for value in behaviour.identity.values():
-            ReferenceRules("identity", inputs=variables, each_key=True).check(value, self.problems)
-        for value in behaviour.search.values():
-            ReferenceRules("search", inputs=variables, each_key=True).check(value, self.problems)
+        for what, values in (("identity", behaviour.identity), ("search", behaviour.search)):
+            rules = ReferenceRules(what, inputs=variables, each_key=True)
+            for value in values.values():
+                rules.check(value, self.problems)
         outputs = module.outputs if module else None
         for spec, value in behaviour.checks:
             if outputs is not None:

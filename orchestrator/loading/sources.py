@@ -20,7 +20,8 @@ from orchestrator.loading.files import read_text
 from orchestrator.local_files import MAX_BYTES
 from orchestrator.project import ProjectContext
 
-_FORMS = ("env", "command", "file")
+SourceKind = Literal["env", "command", "file"]
+_KINDS: tuple[SourceKind, ...] = ("env", "command", "file")
 COMMAND_SECONDS = 120.0
 
 
@@ -36,32 +37,23 @@ class FromMapping(Struct, frozen=True):
     digest that a rerun file recorded for the value.
     """
 
-    kind: Literal["env", "command", "file"]
+    kind: SourceKind
     argument: tuple[str, ...]
     node: Node
     digest: str | None = None
 
     @property
     def origin(self) -> str:
-        match self.kind:
-            case "env":
-                return f"environment variable {self.argument[0]}"
-            case "command":
-                return f"command {self.argument[0]}"
-            case "file":
-                return f"file {self.argument[0]}"
+        what = "environment variable" if self.kind == "env" else self.kind
+        return f"{what} {self.argument[0]}"
 
     def as_reference(self, base: Path) -> Json:
         """
         Return a ``from:`` mapping for the same source that can stand in any file.
         """
-        match self.kind:
-            case "env":
-                return {"from": {"env": self.argument[0]}}
-            case "command":
-                return {"from": {"command": list(self.argument)}}
-            case "file":
-                return {"from": {"file": str(base / self.argument[0])}}
+        name = self.argument[0]
+        values = {"env": name, "command": list(self.argument), "file": str(base / name)}
+        return {"from": {self.kind: values[self.kind]}}
 
 
 def is_from(node: Node) -> bool:
@@ -74,7 +66,7 @@ def is_from(node: Node) -> bool:
         and node.fields.keys() <= {"from", "digest"}
         and inner.kind == "map"
         and len(inner.fields) == 1
-        and inner.fields.keys() <= set(_FORMS)
+        and inner.fields.keys() <= set(_KINDS)
     )
 
 
@@ -82,23 +74,17 @@ def parse_from(node: Node, problems: Problems) -> FromMapping | None:
     """
     Return the ``from:`` mapping of a node for which `is_from` is true.
     """
-    ((kind, value),) = node.fields["from"].fields.items()
-    digest_node = node.fields.get("digest")
+    fields = node.fields["from"].fields
+    kind = next(kind for kind in _KINDS if kind in fields)
+    value, digest_node = fields[kind], node.fields.get("digest")
     digest = problems.text(digest_node, what="digest") if digest_node else None
-    match kind:
-        case "command":
-            argv = problems.texts(value, what="from.command")
-            if value.kind == "list" and not value.items:
-                problems.add("from.command names no program", value.at)
-            return FromMapping("command", argv, value, digest) if argv else None
-        case "env" | "file":
-            name = problems.text(value, what=f"from.{kind}")
-            return (
-                FromMapping("env" if kind == "env" else "file", (name,), value, digest)
-                if name
-                else None
-            )
-    return None
+    if kind == "command":
+        argument = problems.texts(value, what="from.command")
+        if value.kind == "list" and not value.items:
+            problems.add("from.command names no program", value.at)
+    else:
+        argument = tuple(filter(None, (problems.text(value, what=f"from.{kind}"),)))
+    return FromMapping(kind, argument, value, digest) if argument else None
 
 
 def fetch(

@@ -316,12 +316,15 @@ class Module(StoredValue, frozen=True):
     encryption: str | None = None
 
 
+CheckKind = Literal["http", "tcp", "command"]
+
+
 class CheckSpec(StoredValue, frozen=True):
     """
     A ``verify`` check: its kind and its settings as written, which may hold references.
     """
 
-    kind: Literal["http", "tcp", "command"]
+    kind: CheckKind
     settings: Template
 
 
