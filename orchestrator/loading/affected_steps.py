@@ -232,11 +232,11 @@ def _git(directory: Path, *arguments: str) -> str:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
-        raise Usage(f"git could not be asked what changed: {exc}") from exc
+        raise Usage(f"git failed: {exc}") from exc
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["it said nothing"]
         raise Usage(
-            f"git could not be asked what changed: {lines[0]}",
+            f"git failed: {lines[0]}",
             hint="in a shallow clone, fetch the revision first",
         )
     return done.stdout

@@ -64,7 +64,7 @@ def read_values(path: Path, *, shown: str) -> tuple[Mapping[str, Node], Mapping[
             return _input_nodes(_tfvars(text, shown), text, shown)
         case _:
             hint = "name it .yaml, .yml, .json, .tfvars or .tfvars.json"
-            raise Invalid([Problem("the name does not tell a format", Location(shown), hint)])
+            raise Invalid([Problem("the name has no known ending", Location(shown), hint)])
 
 
 def _yaml(text: str, shown: str) -> tuple[Mapping[str, Node], Mapping[str, Location]]:

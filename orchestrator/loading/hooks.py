@@ -120,8 +120,8 @@ def _hook_step(
     config = derived_backend(backend.type, backend.config.template.raw or {}, kind)
     if config is None and not backend.config.broken:
         problems.add(
-            f"{kind} of step {raw_step.name!r}: a module needs a state of its own, and it is not "
-            f"known how those of backend {backend.type!r} are told apart",
+            f"{kind} of step {raw_step.name!r}: a module needs a state of its own, and where "
+            f"that would be in backend {backend.type!r} is not known",
             node.at,
             "use a `command` here",
         )

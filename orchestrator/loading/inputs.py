@@ -202,7 +202,9 @@ def _check_value(declaration: Declaration, node: Node, problems: Problems) -> No
     from_env = any(use.reference.kind == "env" for use in value.template.uses)
     if declaration.sensitive and not from_env and node.plain is not None:
         hint = "use ${env.NAME}, from: {command: [...]}, an input file or the environment"
-        problems.add(f"input {name!r} is sensitive: its value cannot stand here", node.at, hint)
+        problems.add(
+            f"input {name!r} is sensitive: its value must not be written here", node.at, hint
+        )
 
 
 def _typed(declaration: Declaration, node: Node, problems: Problems) -> Json:

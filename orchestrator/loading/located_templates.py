@@ -135,7 +135,7 @@ class ReferenceRules(Struct, frozen=True):
         return _problem_unless_known(output, module.outputs, what)
 
     def _forbidden(self, reference: Reference, why: str) -> tuple[str, str]:
-        return f"'${{{reference}}}' cannot stand in {self.what}", why
+        return f"'${{{reference}}}' cannot be used in {self.what}", why
 
 
 def known_values(

@@ -138,8 +138,8 @@ def _step(
             inputs[name] = current_step.inputs[name]
         else:
             problems.add(
-                f"the secret {name!r} of step {step.name!r} stands in the blueprint only, and is "
-                "not there any more",
+                f"the secret {name!r} of step {step.name!r} was written in the blueprint only, and "
+                "has been removed from it",
                 at,
                 "put it back, or let it come from an input or a variable: `orchestrator redeploy`",
             )

@@ -109,5 +109,5 @@ class ServerClock:
         except OSError as exc:
             raise StoreUnavailable(f"{self._endpoint}: {exc}") from exc
         if date is None:
-            raise StoreUnavailable(f"{self._endpoint}: tells no time")
+            raise StoreUnavailable(f"{self._endpoint}: its answer has no date")
         return parsedate_to_datetime(date).astimezone(UTC)

@@ -308,7 +308,7 @@ class Database:
         if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
             raise StoreUnavailable(
                 f"{self._path}: not an operation store (an empty or foreign database)",
-                hint="it is never started afresh: restore a backup, or name another file",
+                hint="no new one is made in its place: restore a backup, or name another file",
             )
 
     def _require_same_file(self) -> None:

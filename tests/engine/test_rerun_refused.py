@@ -232,7 +232,7 @@ def test_a_secret_in_the_blueprint_is_not_kept(project: Project, tmp_path: Path)
 
     assert b"wr1tten" not in kept
     assert without.code == 3
-    assert "'token' of step 'first' stands in the blueprint only" in without.said
+    assert "'token' of step 'first' was written in the blueprint only" in without.said
     assert changed.code == 4
     assert "steps.first.inputs.token" in last(changed)["error"]
     assert ended.code == 0, ended.said

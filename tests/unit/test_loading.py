@@ -115,10 +115,10 @@ def test_all_problems_are_told_at_once_with_their_places(project: ProjectOnDisk)
     place = "blueprints/web.yaml:"
     assert project.problems(variables=["cidr=a"]) == [
         f"{place}3:1: unknown key 'engin' in the blueprint | did you mean 'engine'?",
-        f"{place}4:36: '${{inputs.pw}}' cannot stand in a backend"
+        f"{place}4:36: '${{inputs.pw}}' cannot be used in a backend"
         " | it is sensitive; give credentials by the environment of the engine",
         f"{place}6:16: the type of input 'cidr': 'strng' is not a type; did you mean 'string'?",
-        f"{place}7:48: input 'pw' is sensitive: its value cannot stand here"
+        f"{place}7:48: input 'pw' is sensitive: its value must not be written here"
         " | use ${env.NAME}, from: {command: [...]}, an input file or the environment",
         f"{place}8:30: input 'n' must be a number, not text",
         f"{place}10:3: environment 'default' extends 'nowhere', which is not declared"
@@ -162,7 +162,7 @@ def test_all_problems_are_told_at_once_with_their_places(project: ProjectOnDisk)
         ("version: 1\nname: web\nengine: {kind: pulumi}\nsteps: {}", "engine.kind must be"),
         ("version: 1\nname: web\nsteps: {}\ninputs: {a b: {}}", "the name of input 'a b'"),
         ("version: 1\nname: web\nsteps: {}\nenvironments: {a: {extends: a}}", "a -> a"),
-        ("version: 1\nname: web\nsteps: {}\noperations: {url: '${inputs.x}'}", "cannot stand in"),
+        ("version: 1\nname: web\nsteps: {}\noperations: {url: '${inputs.x}'}", "cannot be used in"),
     ],
 )
 def test_what_is_no_blueprint(project: ProjectOnDisk, text: str, said: str) -> None:

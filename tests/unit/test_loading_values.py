@@ -121,7 +121,7 @@ def test_wrong_options(project: ProjectOnDisk, variables: list[str], said: str) 
         ("f.json", "[1]", "f.json:1:1: must hold a map of inputs"),
         ("f.yaml", "a: 1\na: 2", "f.yaml:2:1: duplicate key 'a'"),
         ("f.yaml", "[1]", "f.yaml:1:1: must hold a map of inputs, not a list"),
-        ("f.txt", "a=1", "f.txt: the name does not tell a format"),
+        ("f.txt", "a=1", "f.txt: the name has no known ending"),
     ],
 )
 def test_wrong_input_files(project: ProjectOnDisk, name: str, text: str, said: str) -> None:
@@ -269,7 +269,7 @@ def test_a_secret_that_reaches_a_backend_by_its_value_is_refused(project: Projec
         'backend: {type: s3, config: {key: "${inputs.a}"}}\n' + STEPS
     )
     assert project.problems(environ={"X": "1"}) == [
-        "blueprints/web.yaml:4:36: '${inputs.a}' cannot stand in a backend"
+        "blueprints/web.yaml:4:36: '${inputs.a}' cannot be used in a backend"
         " | it is sensitive; give credentials by the environment of the engine"
     ]
 

@@ -172,7 +172,7 @@ def test_a_credential_in_the_settings_of_a_backend_comes_from_the_blueprint_of_t
 
     assert again.steps["one"].providers == steps["one"].providers
     assert {again.steps["one"].backend, left.steps["one"].backend} == {steps["one"].backend}
-    with pytest.raises(Invalid, match=r"backend\.password.*stands in the blueprint only"):
+    with pytest.raises(Invalid, match=r"backend\.password.*was written in the blueprint only"):
         stored.restore(steps={})
 
 
