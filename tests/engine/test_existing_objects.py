@@ -164,3 +164,17 @@ def test_a_provider_that_cannot_be_asked_keeps_nothing_from_being_made(place: Pl
 
     assert ended.code == 0, ended.said
     assert "could not tell whether it exists already" in ended.said
+
+
+def test_what_the_same_plan_deletes_is_no_obstacle(place: Place) -> None:
+    """
+    A bucket that changes its address in the module is created where it was there before, by
+    ourselves; whether the delete comes first is up to the engine.
+    """
+    place.wants("with: [this]")
+    assert place.apply().code == 0
+    place.wants("buckets: [acme]")
+
+    place.apply()
+
+    assert len(place.cloud.calls("create")) == 2
