@@ -94,7 +94,7 @@ def test_a_refused_command_is_offered_only_with_what_accepts_it() -> None:
 
 def test_what_accepts_a_refusal_is_offered_once() -> None:
     """
-    The refusal names the option, and so does the record.
+    The refusal names the option, and so does the record, or the records of several steps.
     """
     (held,) = refs("aws_vpc.this vpc-1")
     adopted = AdoptedObject(
@@ -111,9 +111,11 @@ def test_what_accepts_a_refusal_is_offered_once() -> None:
     accepting = ("--accept-adopted", "WHY")
 
     refused = ended("destroy", is_refused=True, accepting=accepting)
-
-    (command,) = (x.command for x in after_run(refused, [item]) if " destroy " in x.command)
-    assert command.count("--accept-adopted") == 1
+    for command, steps in ((refused, [item]), (ended("destroy"), [item, item])):
+        (offered,) = (x.command for x in after_run(command, steps) if " destroy " in x.command)
+        _, kept, reasons = offered.partition(" --on-failure continue ")
+        assert kept
+        assert reasons == "--accept-adopted WHY"
 
 
 def test_another_selection_that_accepts_a_refusal_takes_the_place_of_the_first() -> None:

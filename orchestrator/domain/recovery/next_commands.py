@@ -340,9 +340,9 @@ def _continuing(ended: EndedCommand, steps: Sequence[Advice]) -> Iterator[NextCo
         if not all(item.context.has_more_to_destroy for item in steps):
             return  # what nobody can destroy yet keeps what it needs
         repeated = {*ended.own, *ended.accepting}
-        needed = _once(word for item in steps for word in destroy_options(item.context))
-        pairs = zip(needed[::2], needed[1::2], strict=True)
-        options = tuple(word for pair in pairs if pair[0] not in repeated for word in pair)
+        words = [word for item in steps for word in destroy_options(item.context)]
+        needed = dict(zip(words[::2], words[1::2], strict=True))  # steps may need the same
+        options = tuple(w for pair in needed.items() if pair[0] not in repeated for w in pair)
     purpose = "continue with what is left" if ended.verb == "destroy" else "continue from here"
     condition = "if what was refused is meant" if ended.accepting else "once the cause is fixed"
     yield NextCommand(command=ended.again(*options), why=f"{purpose}, {condition}")
@@ -371,15 +371,6 @@ def _destroying(
         command=ended.other("destroy"),
         why=f"take down {'what exists of these steps' if ended.selection else 'all that exists'}",
     )
-
-
-def _once(words: Iterable[str]) -> tuple[str, ...]:
-    """
-    Return the options with their values, without repetition.
-    """
-    pairs = list(words)
-    options = dict(zip(pairs[::2], pairs[1::2], strict=True))
-    return tuple(word for pair in options.items() for word in pair)
 
 
 def about_unrecorded(blueprint: BlueprintAddress) -> Iterator[NextCommand]:
