@@ -38,6 +38,7 @@ BLUEPRINT = """
       second: {module: ../modules/m, inputs: {value: fixed}, needs: [first]}
       third: {module: ../modules/m, inputs: {value: "${steps.first.outputs.value}"}}
 """
+LAST = "third: {module: ../modules/last"
 
 
 @pytest.fixture
@@ -119,9 +120,7 @@ def test_another_value_is_stopped_before_its_step_is_touched(project: Project) -
 
     assert ended.code == 6
     assert set(ended.statuses.values()) == {"pending"}
-    assert (
-        "terraform_data.this: input.value is not what was approved" in ended.rows["first"]["reason"]
-    )
+    assert "input value is another one" in ended.rows["first"]["reason"]
     assert {name: project.entries(name) for name in entries} == entries
     (offered,) = ended.events[-1]["next"]
     project.ok(*shlex.split(offered["command"])[1:])
@@ -210,13 +209,18 @@ def test_another_region_is_another_plan(project: Project, cloud: Cloud) -> None:
 
 def test_an_edited_module_is_another_plan(project: Project) -> None:
     """
-    Also where its plan looks the same.
+    Also where its plan looks the same; found before the steps that come first are applied, although
+    what they give it is not there yet.
     """
+    project.write("modules/last/main.tf", MODULE)
+    text = (project.root / "blueprints/pair.yaml").read_text()
+    project.write("blueprints/pair.yaml", text.replace("third: {module: ../modules/m", LAST))
     plan(project)
-    project.write("modules/m/more.tf", "locals { x = 1 }")
-    ended = project.run("apply", "pair", "--plan", "approval.json")
+    project.write("modules/last/more.tf", "locals { x = 1 }")
+    ended = project.run("apply", "pair", "--plan", "approval.json", "--json")
     assert ended.code == 6
-    assert "the module is another one" in ended.said
+    assert "the module is another one" in ended.rows["third"]["reason"]
+    assert project.entries("first") == []
 
 
 def test_only_some_of_what_was_approved(project: Project) -> None:

@@ -25,6 +25,7 @@ from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
+from orchestrator.app.steps.approved_plan import check_sources
 from orchestrator.app.steps.guards import check_children
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline
@@ -41,7 +42,14 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import StepRun, StepRunChanges
 from orchestrator.domain.record.states import READY
 from orchestrator.domain.recovery.rerun_rules import Blocker, Skip
-from orchestrator.errors import InDoubt, Invalid, OrchestratorError, Refused, StoreUnavailable
+from orchestrator.errors import (
+    InDoubt,
+    Invalid,
+    OrchestratorError,
+    PlanChanged,
+    Refused,
+    StoreUnavailable,
+)
 from orchestrator.ports.workdir import Snapshot
 
 # What an applying run keeps in the operation store before it mutates: all that a later run needs
@@ -147,7 +155,7 @@ def work(runner: StepRunner, selected: Sequence[str], *, source: SourceOf, rule:
         [step for step in to_apply if not steps.values.needs_outputs_first(step)], source
     )
     failures |= store_snapshots(runner, [step for step in to_apply if step not in failures], source)
-    failures |= _check_all_settings(runner, to_apply)
+    failures |= _check_all_known(runner, to_apply)
     doubts = runner.settle_all() | _check_all_certain(runner, to_apply)
     if doubts or (failures and runner.options.skip_preflight is None):
         runner.end_before_work(to_apply, failures | doubts)
@@ -204,20 +212,26 @@ def _select_steps(runner: StepRunner, selected: Sequence[str], rule: SkipRule) -
     return to_apply
 
 
-def _check_all_settings(runner: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:
+def _check_all_known(runner: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:
     """
-    Return the errors of invalid check settings by step, as far as their references are known by
-    now.
+    Return the errors that show before anything is planned by step: invalid check settings, and
+    other sources than were approved, as far as their references are known by now.
     """
     failures: dict[str, OrchestratorError] = {}
+    services, deployment = runner.services, runner.deployment
+    approval = runner.options.plan.approval
     for name in steps:
-        step = runner.deployment.steps[name]
-        with suppress(OrchestratorError):  # what comes from other steps is not known yet
-            inputs = runner.steps.values.inputs(step)
-            try:
-                check_settings(runner.services, runner.deployment, step, inputs)
-            except Invalid as exc:
-                failures[name] = exc
+        step, prepared = deployment.steps[name], runner.steps.prepared.get(name)
+        inputs = None
+        try:
+            with suppress(OrchestratorError):  # what comes from other steps is not known yet
+                inputs = runner.steps.values.inputs(step)
+            if approval is not None and prepared is not None:
+                check_sources(services, deployment, approval, prepared, inputs)
+            if inputs is not None:
+                check_settings(services, deployment, step, inputs)
+        except (Invalid, PlanChanged) as exc:
+            failures[name] = exc
     return failures
 
 

@@ -5,7 +5,7 @@ A step's plan in an approval, and the comparison of a plan with one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.planned_step import CheckedPlan
@@ -70,41 +70,62 @@ def check_approved(
         differences = [why if approved else "it was not in the plan that was approved"]
     else:
         planned = plan.content.objects if plan.content else ()
-        differences = [
-            *_other_sources(services, approved, prepared, inputs, plan),
-            *not_covered(approved, planned, services.key),
-        ]
+        differences = _other_sources(services, approved, prepared, inputs)
+        # A serial that moved alone does not count, nor a state that this run has created.
+        if approved.lineage not in (None, plan.before.lineage):
+            differences.append("the provider state is another one")
+        differences += not_covered(approved, planned, services.key)
     if differences:
-        mode = ("--destroy",) if approval.command == "destroy" else ()
-        again = command_line(deployment, "plan", *mode, "--out", "FILE")
-        raise PlanChanged(
-            f"{name}: its plan is not what was approved: {'; '.join(differences)}",
-            hint=f"plan it again and have that approved: {again}",
-        )
+        raise _changed(deployment, approval, name, differences)
+
+
+def check_sources(
+    services: Services,
+    deployment: Deployment,
+    approval: Approval,
+    prepared: PreparedStep,
+    inputs: StepInputs | None,
+) -> None:
+    """
+    Raise PlanChanged if a step with approved changes would be planned from other sources: known
+    before the first step is applied. ``inputs`` are None while they need outputs.
+    """
+    name = prepared.step.name
+    approved = approval.step(name)
+    if approved is None or approved.status != "planned":
+        return
+    differences = _other_sources(services, approved, prepared, inputs)
+    if differences:
+        raise _changed(deployment, approval, name, differences)
+
+
+def _changed(
+    deployment: Deployment, approval: Approval, step: str, differences: Sequence[str]
+) -> PlanChanged:
+    mode = ("--destroy",) if approval.command == "destroy" else ()
+    again = command_line(deployment, "plan", *mode, "--out", "FILE")
+    return PlanChanged(
+        f"{step}: its plan is not what was approved: {'; '.join(differences)}",
+        hint=f"plan it again and have that approved: {again}",
+    )
 
 
 def _other_sources(
-    services: Services,
-    approved: ApprovedStep,
-    prepared: PreparedStep,
-    inputs: StepInputs,
-    plan: CheckedPlan,
+    services: Services, approved: ApprovedStep, prepared: PreparedStep, inputs: StepInputs | None
 ) -> list[str]:
     """
-    Return the sources of the plan that differ from the reviewed ones. A different serial alone does
-    not count, nor a state that an earlier attempt of this run has created.
+    Return the sources of a plan that differ from the reviewed ones.
     """
     compared = [
         ("the module", approved.module, prepared.snapshot.digest),
         ("the lock file", approved.lock_file, _lock_digest(services, prepared)),
     ]
-    if approved.lineage is not None:
-        compared.append(("the provider state", approved.lineage, plan.before.lineage))
-    current = _blueprint_digests(services, prepared, inputs)
-    compared += [
-        (name, approved.given.get(name), current.get(name))
-        for name in {**approved.given, **current}
-    ]
+    if inputs is not None:
+        current = _blueprint_digests(services, prepared, inputs)
+        compared += [
+            (name, approved.given.get(name), current.get(name))
+            for name in {**approved.given, **current}
+        ]
     return [f"{what} is another one" for what, shown, now in compared if shown != now]
 
 
