@@ -146,7 +146,7 @@ def plan_summary(document: PlanDocument) -> str:
     waiting = sum(step.status == "deferred" for step in document.steps)
     failed = sum(step.status == "failed" for step in document.steps)
     rest = len(document.steps) - waiting - failed
-    head = planned(total)
+    head = planned(total) if document.steps else "no step to plan"
     if document.changes and not total:
         outputs = any(step.outputs for step in document.steps)
         head = "only outputs change" if outputs else "only provider state changes"

@@ -222,6 +222,11 @@ def test_an_edited_module_is_another_plan(project: Project) -> None:
     assert "the module is another one" in ended.rows["third"]["reason"]
     assert project.entries("first") == []
 
+    kept = (line for line in text.splitlines() if "third:" not in line)
+    project.write("blueprints/pair.yaml", "\n".join(kept))
+    without = project.run("apply", "pair", "--plan", "approval.json")
+    assert (without.code, "has no step third" in without.said) == (6, True), without.said
+
 
 def test_only_some_of_what_was_approved(project: Project) -> None:
     """

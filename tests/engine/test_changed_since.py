@@ -53,12 +53,14 @@ def touched(project: Project, *arguments: str) -> dict[str, list[str]]:
 
 def test_what_did_not_change_is_not_planned(project: Project) -> None:
     """
-    Nothing since the revision: no step at all. Uncommitted and new files count, those of modules
-    that a module calls as well; what needs a touched step comes along, with the reason.
+    Nothing since the revision: no step at all, and none for who approves that. Uncommitted and new
+    files count, those of modules that a module calls as well; what needs a touched step comes
+    along, with the reason.
     """
     since = ("--changed-since", "HEAD")
     assert touched(project, *since) == {}
-    assert "no changes" in project.ok("plan", "web", *since).out
+    assert "no step to plan" in project.ok("plan", "web", *since, "--out", "none.json").out
+    assert project.ok("apply", "web", "--plan", "none.json", "--json").rows == {}
 
     project.write("modules/net/new.tf", "locals { x = 1 }")
     assert touched(project, *since) == {

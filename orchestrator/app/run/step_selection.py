@@ -13,7 +13,7 @@ from orchestrator.domain.destroy import with_children
 from orchestrator.domain.plan.approval import Approval
 from orchestrator.domain.target import hook_of, shown_step
 from orchestrator.domain.text import count, did_you_mean
-from orchestrator.errors import ApprovalMissing, Refused, Usage
+from orchestrator.errors import ApprovalMissing, PlanChanged, Refused, Usage
 
 
 def match_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple[str, ...]:
@@ -27,6 +27,15 @@ def match_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple
     graph = deployment.graph
     if options.orphaned:
         graph = graph.subset(deployment.orphans)
+    if options.plan.approval is not None:
+        gone = [step for step in options.steps if step not in graph.order]
+        if gone:
+            raise PlanChanged(
+                f"the blueprint has no step {', '.join(gone)} any more, which was approved",
+                hint="plan it again, and have that approved",
+            )
+        if not options.steps:
+            return ()
     return graph.select_some(options.steps, options.exclude)
 
 
