@@ -344,7 +344,7 @@ class ComposedRoot(Struct, frozen=True):
             step, name = self.output(item.name)
             return step, item.model_copy(update={"name": name})
 
-        def region(item: tuple[str, str]) -> Owned[tuple[str, str]]:
+        def region(item: tuple[str, str | None]) -> Owned[tuple[str, str | None]]:
             module, _, name = item[0].rpartition(":")
             step, own_module = self.locate(f"{module}.")
             return step, (f"{own_module.rstrip('.')}:{name}".removeprefix(":"), item[1])

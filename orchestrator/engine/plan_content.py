@@ -196,20 +196,51 @@ def _after(change: dict[str, Any]) -> tuple[Json, Json]:
     return change.get("after"), change.get("after_unknown", False)
 
 
-def _regions(data: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _regions(data: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
     """
-    Yield the region of each provider configuration that sets one, by its name in the plan.
+    Yield the region of each provider configuration that sets one, by its name in the plan; None if
+    only an evaluation tells it.
     """
-    configured = (data.get("configuration") or {}).get("provider_config") or {}
-    variables = data.get("variables") or {}
-    for name, configuration in configured.items():
-        region = (configuration.get("expressions") or {}).get("region") or {}
-        value = region.get("constant_value")
-        # What a module within is given stands among no variables of the root.
-        for reference in () if ":" in name else region.get("references") or ():
-            value = variables.get(reference.removeprefix("var."), {}).get("value", value)
-        if isinstance(value, str):
-            yield name, value
+    configuration = data.get("configuration") or {}
+    root = configuration.get("root_module") or {}
+    variables = {name: item.get("value") for name, item in (data.get("variables") or {}).items()}
+    for name, block in (configuration.get("provider_config") or {}).items():
+        expression = (block.get("expressions") or {}).get("region")
+        if expression:
+            calls = name.rpartition(":")[0].split(".")[1::2]
+            region = _value(expression, calls, root, variables)
+            yield name, region if isinstance(region, str) else None
+
+
+def _value(
+    expression: dict[str, Any],
+    calls: list[str],
+    root: dict[str, Any],
+    variables: Mapping[str, Json],
+    keys: tuple[str, ...] = (),
+) -> Json:
+    """
+    Return the value below ``keys`` of an expression in the module that ``calls`` lead to: of a
+    constant, or of a variable as it is given to the module. None if it is anything else.
+    """
+    found = expression.get("constant_value")
+    if found is None:
+        whole, *parents = expression.get("references") or [""]
+        kind, _, path = whole.partition(".")
+        if kind != "var" or not all(whole.startswith(f"{parent}.") for parent in parents):
+            return None
+        name, *fields = path.split(".")
+        keys = (*fields, *keys)
+        call: dict[str, Any] = {"module": root}
+        for step in calls:
+            call = call["module"]["module_calls"][step]
+        if name in call.get("expressions", {}):
+            return _value(call["expressions"][name], calls[:-1], root, variables, keys)
+        declared = call["module"].get("variables", {}).get(name, {})
+        found = declared.get("default") if calls else variables.get(name)
+    for key in keys:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
 
 
 def _secrets(data: dict[str, Any]) -> Iterator[Json]:

@@ -258,3 +258,53 @@ def test_what_is_no_plan_is_not_read_as_one_without_changes(text: str) -> None:
     """
     with pytest.raises(ValueError, match=r".+"):
         parse_plan(text)
+
+
+def test_the_region_of_a_provider_is_told_by_what_its_module_is_given() -> None:
+    """
+    A literal, or a variable through any number of module calls; else nobody knows, and a
+    configuration that sets none has none.
+    """
+
+    def by(*references: str) -> dict[str, Any]:
+        return {"references": [*references]}
+
+    inner = {"variables": {"region": {}, "zone": {"default": "eu-3"}}}
+    outer = {
+        "variables": {"place": {}},
+        "module_calls": {
+            "in": {"module": inner, "expressions": {"region": by("var.place.r", "var.place")}}
+        },
+    }
+    given = {
+        "aws": {"constant_value": "eu-1"},
+        "by_variable": by("var.v0"),
+        "module.out:from_root": by("var.place.r", "var.place"),
+        "module.out.module.in:through": by("var.region"),
+        "module.out.module.in:by_default": by("var.zone"),
+        "module.out:local": by("local.region"),
+        "module.out:two": by("var.place", "var.other"),
+        "module.out:made": by("module.in.region", "module.in"),
+    }
+    blocks = {name: {"expressions": {"region": region}} for name, region in given.items()}
+    document = {
+        "resource_changes": [],
+        "variables": {"v0": {"value": "eu-2"}, "v1": {"value": {"r": "us-1"}}},
+        "configuration": {
+            "provider_config": {**blocks, "none": {"expressions": {}}},
+            "root_module": {
+                "module_calls": {"out": {"module": outer, "expressions": {"place": by("var.v1")}}}
+            },
+        },
+    }
+
+    assert parse_plan(json.dumps(document)).regions == {
+        "aws": "eu-1",
+        "by_variable": "eu-2",
+        "module.out:from_root": "us-1",
+        "module.out.module.in:through": "us-1",
+        "module.out.module.in:by_default": "eu-3",
+        "module.out:local": None,
+        "module.out:two": None,
+        "module.out:made": None,
+    }

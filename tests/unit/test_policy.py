@@ -28,7 +28,11 @@ def planned(
 
 
 def broken(
-    policy: Policy, *objects: PlannedObject, step: str = "db", destroyed: int = 0, **regions: str
+    policy: Policy,
+    *objects: PlannedObject,
+    step: str = "db",
+    destroyed: int = 0,
+    **regions: str | None,
 ) -> list[str]:
     found = violations_of_plan(policy, step, objects, regions=regions, destroyed=destroyed)
     return [item.rule for item in found]
@@ -160,6 +164,7 @@ def test_regions_of_objects_and_of_providers() -> None:
     assert broken(policy, planned("create", after={"region": "us-east-1"})) == ["regions"]
     assert broken(policy, planned("create", after={"location": "eu-west-1"})) == []
     assert broken(policy, planned("create"), aws="us-east-1") == ["regions"]
+    assert broken(policy, planned("create"), aws=None) == ["regions"], "nobody can tell"
     assert broken(policy, aws="us-east-1") == []
 
 

@@ -210,8 +210,8 @@ class PlanContent:
     """
     The content of a saved plan: actions, addresses that it only moves, changed outputs, and the
     values of all. ``secrets`` are the sensitive values, ``objects`` the changes with all values:
-    both stay in memory. ``regions`` are those of the root's provider configurations, unless they
-    depend on objects.
+    both stay in memory. ``regions`` are those of the provider configurations that set one, None if
+    the plan does not tell it.
     """
 
     actions: tuple[PlannedAction, ...]
@@ -220,7 +220,7 @@ class PlanContent:
     changes: PlanChanges = field(default_factory=PlanChanges)
     secrets: tuple[Json, ...] = field(default=(), repr=False)
     objects: tuple[PlannedObject, ...] = ()
-    regions: Mapping[str, str] = field(default_factory=dict)
+    regions: Mapping[str, str | None] = field(default_factory=dict)
 
 
 # Drift without what is accepted.

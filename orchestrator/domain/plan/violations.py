@@ -59,7 +59,7 @@ def violations_of_plan(
     step: str,
     objects: Collection[PlannedObject],
     *,
-    regions: Mapping[str, str],
+    regions: Mapping[str, str | None],
     destroyed: int,
 ) -> Iterator[Violation]:
     """
@@ -80,13 +80,14 @@ def violations_of_plan(
     if policy.regions and changing:
         for name, region in regions.items():
             if region not in policy.regions:
-                message = f"the provider {name} works in {region}; allowed: {_list(policy.regions)}"
+                where = region or "a region that the plan does not tell (no literal or variable)"
+                message = f"the provider {name} works in {where}; allowed: {_list(policy.regions)}"
                 yield Violation(rule="regions", step=step, message=message)
 
 
 def violations_of_steps(
     policy: Policy,
-    steps: Iterable[tuple[str, Collection[PlannedObject], Mapping[str, str]]],
+    steps: Iterable[tuple[str, Collection[PlannedObject], Mapping[str, str | None]]],
 ) -> Iterator[Violation]:
     """
     Yield the violations in the plans of steps (name, objects, regions), in the order of the run.
