@@ -279,7 +279,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="orchestrator-bench-") as place:
         print_requests_of_runs(Path(place))
         print_status_of_many(Path(place), options.wide)
-        print_machines(Path(place), options.machines, options.seconds)
+        if options.machines:
+            print_machines(Path(place), options.machines, options.seconds)
 
 
 if __name__ == "__main__":
