@@ -6,7 +6,8 @@ Base classes of the JSON documents.
 
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict
+from msgspec import Struct, structs
+from pydantic import BaseModel, ConfigDict, Field
 
 from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.states import Condition, Status
@@ -21,13 +22,16 @@ class JsonModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, defer_build=True)
 
     @classmethod
-    def of(cls, source: BaseModel, **more: object) -> Self:
+    def of(cls, *sources: BaseModel | Struct | None, **more: object) -> Self:
         """
-        Return a document part with the fields it shares with ``source``; ``more`` are the other
-        fields, and those with other values.
+        Return a document part with the fields it shares with the sources, of which a later one
+        outweighs; ``more`` are the other fields, and those with other values.
         """
-        shared = cls.model_fields.keys() & type(source).model_fields.keys()
-        return cls.model_validate({name: getattr(source, name) for name in shared} | more)
+        fields: dict[str, object] = {}
+        for source in sources:
+            own = structs.asdict(source) if isinstance(source, Struct) else dict(source or ())
+            fields |= {name: own[name] for name in cls.model_fields if name in own}
+        return cls.model_validate(fields | more)
 
 
 class JsonDocument(JsonModel):
@@ -35,11 +39,23 @@ class JsonDocument(JsonModel):
     A whole document; its ``schema`` field holds its name and major version.
     """
 
+    schema_: Word = Field(alias="schema")
+
     def to_json(self, *, indent: int | None = 2) -> str:
         """
         Return the document as JSON, without a final newline.
         """
         return escaped(self.model_dump_json(by_alias=True, indent=indent))
+
+
+class BlueprintDocument(JsonDocument):
+    """
+    A document about a blueprint in an environment.
+    """
+
+    project: Word
+    blueprint: Word
+    environment: Word
 
 
 class HookTarget(JsonModel):

@@ -21,6 +21,7 @@ from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Diagnostic, Fault
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.text import Json
+from tests.fakes.read_context import outline
 
 
 def attributes(
@@ -221,6 +222,7 @@ def plan(**values: object) -> PlanDocument:
     """
     shown = {name: getattr(CHANGES, name) for name in PlanChanges.model_fields}
     document = PlanDocument.of_steps(
+        outline(),
         (
             PlannedStep.model_validate({**_NETWORK, **shown, **values}),
             PlannedStep(step="assets", target="web/prod/assets", status="unchanged"),
@@ -248,9 +250,6 @@ def plan(**values: object) -> PlanDocument:
                 ),
             ),
         ),
-        project="acme",
-        blueprint="web",
-        environment="prod",
         command="apply",
     )
     command = "orchestrator apply web -e prod --plan approval.json"

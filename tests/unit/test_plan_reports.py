@@ -23,6 +23,7 @@ from orchestrator.errors import Location, Problem
 from orchestrator.views.page import Paper
 from orchestrator.views.plan import plan_summary
 from orchestrator.views.plan_reports import LIMIT, Finding, findings, junit, markdown, sarif
+from tests.fakes.read_context import outline
 from tests.golden.samples import NOW
 
 
@@ -48,9 +49,7 @@ def planned(number: int, text: str, *, objects: int = 1, action: Action = "updat
 
 
 def document(*steps: PlannedStep) -> PlanDocument:
-    return PlanDocument.of_steps(
-        steps, project="p", blueprint="web", environment="prod", command="apply"
-    )
+    return PlanDocument.of_steps(outline(), steps, command="apply")
 
 
 def markdown_of(*steps: PlannedStep) -> str:

@@ -44,10 +44,8 @@ def drift(
         records = [record for record in steps.records.values() if record is not None]
     today = services.clock.now().date().isoformat()
     document = DriftDocument.of_steps(
+        deployment,
         rows,
-        project=deployment.project,
-        blueprint=deployment.blueprint,
-        environment=deployment.environment,
         expired=tuple(r.address for r in deployment.drift_rules if r.until and r.until < today),
         orphaned=tuple(str(r.target.target) for r in alive_orphans(deployment, records)),
     )

@@ -113,10 +113,8 @@ class Planner:
         deployment, request, affected = self.deployment, self.request, self.request.affected
         rows, codes = self._rows(selected)
         document = PlanDocument.of_steps(
+            deployment,
             rows,
-            project=deployment.project,
-            blueprint=deployment.blueprint,
-            environment=deployment.environment,
             command=request.verb,
             affected=tuple(
                 AffectedStep(step=step, reasons=(affected or {})[step])

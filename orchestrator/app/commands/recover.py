@@ -102,16 +102,13 @@ def _step(inspection: Inspection, advice: Advice) -> RecoveryStep:
         Situation.UNMADE,
         Situation.FAILED,
     )
-    return RecoveryStep(
+    return RecoveryStep.of(
+        record,
         step=step,
         target=str(inspection.summary.target(step)),
         status=StepStatus(str(record.status)) if record else StepStatus.PENDING,
         condition=inspection.condition(step),
-        sequence=record.sequence if record else None,
-        run_id=record.run_id if record else None,
-        updated_at=record.updated_at if record else None,
         situation=advice.situation,
-        last_error=record.last_error if record else None,
         hint=_hint(context, fault) if fault else None,
         blocked_by=tuple(context.neighbours.unready) if waits else (),
         evidence=_evidence(inspection, context),
@@ -132,47 +129,29 @@ def _hint(context: RecoveryContext, fault: Fault) -> str | None:
 
 def _evidence(inspection: Inspection, context: RecoveryContext) -> StepEvidence:
     record, facts, step = context.record, context.facts, context.step
-    resources = record.resources if record else None
     signs = inspection.signs.get(step)
     lease = signs.lease if signs else None
-    return StepEvidence(
+    return StepEvidence.of(
+        record,
+        record.resources if record else None,
+        facts,
+        lease,
         command=(record.active_command or record.failed_command) if record else None,
-        error=record.error if record else None,
         in_doubt=tuple(_uncertain(record)) if record else (),
-        journal=resources.journal if resources else None,
         objects=len(record.live_objects) if record else 0,
-        tainted=resources.tainted if resources else (),
-        failed=resources.failed if resources else (),
-        not_attempted=resources.not_attempted if resources else (),
-        last_attempt=record.last_attempt if record else None,
         last_run=_last_run(inspection, step),
-        lock=facts.lock,
-        errored_state=facts.errored_state,
-        settling=facts.settling,
         processes=tuple(
             ProcessLiveness(role=role, host=identity.host, pid=identity.pid, state=state)
             for role, (identity, state) in (signs.processes.items() if signs else ())
         ),
         heartbeat_age=lease.age if lease else None,
-        in_flight=lease.in_flight if lease else (),
-        completed=lease.completed if lease else (),
         more_completed=sum(lease.more_completed.values()) if lease else 0,
-        spooled=facts.spooled,
         late=tuple(
-            LateOutcome(
-                run_id=outcome.run_id,
-                status=outcome.status,
-                sequence=outcome.sequence,
-                file=str(file),
-            )
+            LateOutcome.of(outcome, file=str(file))
             for outcome, file in inspection.late
             if outcome.target.step == step
         ),
-        verification=record.verification if record else None,
-        retained=record.retained if record else None,
-        lineage=record.lineage if record else None,
         inputs=record.resolved_inputs_file if record else None,
-        scope=facts.scope,
         action_roots=inspection.hook_targets(step),
         parent=inspection.summary.steps[step].owned_by
         if step in inspection.summary.steps
@@ -184,15 +163,7 @@ def _evidence(inspection: Inspection, context: RecoveryContext) -> StepEvidence:
 def _uncertain(record: OperationRecord) -> Iterator[ObjectInDoubt]:
     for doubt in record.resources.in_doubt:
         after, before = window_of(record, doubt)
-        yield ObjectInDoubt(
-            address=doubt.address,
-            action=doubt.action,
-            after=after,
-            before=before,
-            id=doubt.id,
-            why=doubt.why,
-            readback=doubt.readback,
-        )
+        yield ObjectInDoubt.of(doubt, after=after, before=before)
 
 
 def _last_run(inspection: Inspection, step: str) -> LastRun | None:
@@ -200,13 +171,7 @@ def _last_run(inspection: Inspection, step: str) -> LastRun | None:
     if last is None:
         return None
     run, row = last
-    return LastRun(
-        run_id=run.run_id,
-        command=run.command,
-        status=row.status,
-        error=row.error,
-        lineage=run.lineage,
-    )
+    return LastRun.of(run, row)
 
 
 def _last_verified(runs: Sequence[RunRecord]) -> RunRecord | None:

@@ -97,13 +97,7 @@ def _rego_violations(
     session: Session, rows: Sequence[PlannedStep], command: Literal["apply", "destroy"]
 ) -> Iterator[Violation]:
     deployment = session.deployment
-    document = PlanDocument.of_steps(
-        rows,
-        project=deployment.project,
-        blueprint=deployment.blueprint,
-        environment=deployment.environment,
-        command=command,
-    )
+    document = PlanDocument.of_steps(deployment, rows, command=command)
     for item in rego_violations(session.services, deployment, document):
         one = rows[0].step if len(rows) == 1 else ""
         yield item.model_copy(update={"step": item.step or one})

@@ -10,8 +10,9 @@ from typing import Literal, Self
 
 from pydantic import Field
 
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.events.events import PlanReady
-from orchestrator.domain.json_model import JsonDocument, JsonModel
+from orchestrator.domain.json_model import BlueprintDocument, JsonModel
 from orchestrator.domain.plan.changes import PlanChanges, PlanDiagnostic, ResourceChange
 from orchestrator.domain.plan.violations import Violation
 from orchestrator.domain.record.objects import Action, PlannedAction
@@ -105,7 +106,7 @@ class AffectedStep(JsonModel):
     reasons: tuple[str, ...]
 
 
-class PlanDocument(JsonDocument):
+class PlanDocument(BlueprintDocument):
     """
     The result of ``plan``. ``changes`` is true if a step is planned to change; with deferred steps,
     this decides ``--detailed-exitcode``. ``verdict`` is the first that holds of failed, changes,
@@ -115,9 +116,6 @@ class PlanDocument(JsonDocument):
     """
 
     schema_: Literal["orchestrator.plan/2"] = Field("orchestrator.plan/2", alias="schema")
-    project: Word
-    blueprint: Word
-    environment: Word
     command: Literal["apply", "destroy"] = "apply"
     verdict: PlanVerdict
     counts: PlanCounts = PlanCounts()
@@ -132,11 +130,9 @@ class PlanDocument(JsonDocument):
     @classmethod
     def of_steps(
         cls,
+        deployment: BlueprintSummary,
         steps: Sequence[PlannedStep],
         *,
-        project: str,
-        blueprint: str,
-        environment: str,
         command: Literal["apply", "destroy"],
         affected: tuple[AffectedStep, ...] = (),
         orphaned: tuple[str, ...] = (),
@@ -154,9 +150,9 @@ class PlanDocument(JsonDocument):
         for step in steps:
             counts.update(step.counts.model_dump())
         return cls(
-            project=project,
-            blueprint=blueprint,
-            environment=environment,
+            project=deployment.project,
+            blueprint=deployment.blueprint,
+            environment=deployment.environment,
             command=command,
             verdict=next((word for s, word in verdicts if s in statuses), "no_changes"),
             counts=PlanCounts.model_validate(counts),
@@ -197,16 +193,13 @@ class StepDrift(JsonModel):
     resources: tuple[ResourceChange, ...]
 
 
-class GateDocument(JsonDocument):
+class GateDocument(BlueprintDocument):
     """
     The result of ``gate``. The verdict is the worst of the reasons; ``plan`` is None if none could
     be made. ``policy`` are the violations of the policy.
     """
 
     schema_: Literal["orchestrator.gate/1"] = Field("orchestrator.gate/1", alias="schema")
-    project: Word
-    blueprint: Word
-    environment: Word
     verdict: GateVerdict
     reasons: tuple[GateReason, ...] = ()
     plan: PlanDocument | None = None
@@ -245,16 +238,13 @@ class DriftedStep(JsonModel):
     diagnostics: tuple[PlanDiagnostic, ...] = ()
 
 
-class DriftDocument(JsonDocument):
+class DriftDocument(BlueprintDocument):
     """
     The result of ``drift``. ``expired`` are the addresses of rules past their date, ``orphaned``
     the targets that are alive, no longer in the blueprint and not looked at.
     """
 
     schema_: Literal["orchestrator.drift/1"] = Field("orchestrator.drift/1", alias="schema")
-    project: Word
-    blueprint: Word
-    environment: Word
     verdict: DriftVerdict
     steps: tuple[DriftedStep, ...]
     expired: tuple[Word, ...] = ()
@@ -263,11 +253,9 @@ class DriftDocument(JsonDocument):
     @classmethod
     def of_steps(
         cls,
+        deployment: BlueprintSummary,
         steps: Sequence[DriftedStep],
         *,
-        project: str,
-        blueprint: str,
-        environment: str,
         expired: tuple[str, ...],
         orphaned: tuple[str, ...] = (),
     ) -> Self:
@@ -281,9 +269,9 @@ class DriftDocument(JsonDocument):
         )
         verdict = next((word for status, word in verdicts if status in statuses), "no_drift")
         return cls(
-            project=project,
-            blueprint=blueprint,
-            environment=environment,
+            project=deployment.project,
+            blueprint=deployment.blueprint,
+            environment=deployment.environment,
             verdict=verdict,
             steps=tuple(steps),
             expired=expired,

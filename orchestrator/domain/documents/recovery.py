@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.json_model import HookTarget, JsonDocument, JsonModel
+from orchestrator.domain.json_model import BlueprintDocument, HookTarget, JsonModel
 from orchestrator.domain.record.objects import Action, Readback
 from orchestrator.domain.record.record import (
     Attempt,
@@ -150,7 +150,7 @@ class ManualGap(JsonModel):
     steps: tuple[Word, ...] = ()
 
 
-class RecoveryDocument(JsonDocument):
+class RecoveryDocument(BlueprintDocument):
     """
     The result of ``recover`` for a blueprint in an environment. Either ``last_verified_run`` (the
     newest run in which every step ended ok and verified) or ``manual_gap`` is set. With a
@@ -158,9 +158,6 @@ class RecoveryDocument(JsonDocument):
     """
 
     schema_: Literal["orchestrator.recovery/1"] = Field("orchestrator.recovery/1", alias="schema")
-    project: Word
-    blueprint: Word
-    environment: Word
     verdict: Verdict
     selected: tuple[Word, ...] = ()
     steps: tuple[RecoveryStep, ...]

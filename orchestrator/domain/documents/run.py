@@ -20,7 +20,7 @@ from orchestrator.domain.record.record import (
     Lineage,
     Retention,
 )
-from orchestrator.domain.record.run_record import Lease, RunRecord, StepRun
+from orchestrator.domain.record.run_record import Lease, RunRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status, StepStatus
 from orchestrator.domain.text import Word
 from orchestrator.domain.transitions.retention import is_overdue
@@ -125,23 +125,13 @@ def teardown_report(run: RunRecord, today: date) -> TeardownReport | None:
     gone, retained, remaining, untouched = [], [], [], []
     for row in run.steps:
         if row.absence is not None and row.absence.verdict == "confirmed":
-            now = row.status in GONE
-            gone.append(
-                ConfirmedTarget(step=row.step, target=row.target, now=now, absence=row.absence)
-            )
+            gone.append(ConfirmedTarget.of(row, now=row.status in GONE))
         elif row.status is not StepStatus.SKIPPED:
-            remaining.append(_remaining(row))
+            reason = row.last_error or row.reason
+            remaining.append(RemainingTarget.of(row, reason=reason, objects=row.remaining))
         elif row.sequence is not None:
-            retained.append(
-                RetainedTarget(
-                    step=row.step,
-                    target=row.target,
-                    reason=row.reason,
-                    retained=row.retained,
-                    review_overdue=is_overdue(row.retained, today),
-                    objects=row.remaining,
-                )
-            )
+            overdue = is_overdue(row.retained, today)
+            retained.append(RetainedTarget.of(row, review_overdue=overdue, objects=row.remaining))
         else:
             untouched.append(row.target)
     return TeardownReport(
@@ -150,18 +140,6 @@ def teardown_report(run: RunRecord, today: date) -> TeardownReport | None:
         left=tuple(remaining),
         untouched=tuple(untouched),
         orphaned=run.orphaned,
-    )
-
-
-def _remaining(row: StepRun) -> RemainingTarget:
-    return RemainingTarget(
-        step=row.step,
-        target=row.target,
-        status=row.status,
-        reason=row.last_error or row.reason,
-        blocked_by=row.blocked_by,
-        objects=row.remaining,
-        in_doubt=row.in_doubt,
     )
 
 

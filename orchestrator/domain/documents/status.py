@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from orchestrator.domain.json_model import HookTarget, JsonDocument, JsonModel
+from orchestrator.domain.json_model import BlueprintDocument, HookTarget, JsonDocument, JsonModel
 from orchestrator.domain.record.objects import Absence, Doubt, ReleasedObject
 from orchestrator.domain.record.record import (
     Attempt,
@@ -86,7 +86,7 @@ class StepState(JsonModel):
         return tried if tried is not None and tried.stands_beside else None
 
 
-class StatusDocument(JsonDocument):
+class StatusDocument(BlueprintDocument):
     """
     The result of ``status`` for a blueprint in an environment.
 
@@ -95,9 +95,6 @@ class StatusDocument(JsonDocument):
     """
 
     schema_: Literal["orchestrator.status/1"] = Field("orchestrator.status/1", alias="schema")
-    project: Word
-    blueprint: Word
-    environment: Word
     verdict: Verdict
     selected: tuple[Word, ...] = ()
     steps: tuple[StepState, ...]
@@ -143,14 +140,11 @@ class StepOutputs(JsonModel):
     sensitive_outputs: tuple[Word, ...] = ()
 
 
-class OutputsDocument(JsonDocument):
+class OutputsDocument(BlueprintDocument):
     """
     The outputs of a blueprint's steps, upstreams first. Those of a step that is not ``ok`` are the
     last known.
     """
 
     schema_: Literal["orchestrator.outputs/1"] = Field("orchestrator.outputs/1", alias="schema")
-    project: Word
-    blueprint: Word
-    environment: Word
     steps: tuple[StepOutputs, ...]

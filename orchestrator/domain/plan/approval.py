@@ -15,7 +15,7 @@ from typing import Literal, Self
 from pydantic import Field
 
 from orchestrator.domain.blueprint.inputs import digest
-from orchestrator.domain.json_model import JsonDocument, JsonModel
+from orchestrator.domain.json_model import BlueprintDocument, JsonModel
 from orchestrator.domain.plan.changes import PlannedObject
 from orchestrator.domain.plan.differences import attribute_path
 from orchestrator.domain.record.objects import Action
@@ -53,16 +53,13 @@ class ApprovedStep(JsonModel):
     lineage: Word | None = None
 
 
-class Approval(JsonDocument):
+class Approval(BlueprintDocument):
     """
     The reviewed plan of a run: an apply or destroy with it changes nothing else. ``signature``
     covers all other fields, with the project's key.
     """
 
     schema_: Literal["orchestrator.approval/1"] = Field("orchestrator.approval/1", alias="schema")
-    project: Word
-    blueprint: Word
-    environment: Word
     command: Literal["apply", "destroy"]
     created_at: datetime
     steps: tuple[ApprovedStep, ...]
