@@ -110,15 +110,9 @@ class Narration:
         click.secho(f"$ {line}", fg="cyan")
 
     def fact(self, text: str) -> None:
-        """
-        Print a fact that was checked.
-        """
         click.secho(f"[checked] {text}", fg="green")
 
     def say(self, text: str) -> None:
-        """
-        Print plain text.
-        """
         click.echo(text)
 
 

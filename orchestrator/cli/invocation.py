@@ -37,9 +37,6 @@ class Invocation(Struct, frozen=True):
     log_level: str
 
     def project(self) -> ProjectContext:
-        """
-        Return the project in which the tool was called.
-        """
         from orchestrator.local_files import keep_private
         from orchestrator.project import project_context
         from orchestrator.system import warn

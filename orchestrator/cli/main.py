@@ -82,9 +82,6 @@ COMMANDS = {
 
 
 def command_named(name: str) -> click.Command:
-    """
-    Import a command and return it.
-    """
     module = importlib.import_module(f"orchestrator.cli.{COMMANDS[name]}")
     command: click.Command = getattr(module, f"{name}_command")
     return command

@@ -237,10 +237,6 @@ _ENGINE_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h))+|0
 
 
 class _EngineDuration(click.ParamType[str]):
-    """
-    A duration in the engine's notation.
-    """
-
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:

@@ -79,9 +79,6 @@ class Reports(Struct, frozen=True):
     def write(
         self, plan: PlanDocument | None, paper: Paper, *, gate: GateDocument | None = None
     ) -> None:
-        """
-        Write all reports, for a plan, a gate, or both.
-        """
         if not self.files and not any(map(self.environ.get, ("GITHUB_ACTIONS", "GITLAB_CI"))):
             return
         from orchestrator import __version__

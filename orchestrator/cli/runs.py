@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 def _open_all(
     project: ProjectContext, locations: Sequence[StoreLocation]
 ) -> Iterator[list[ReadContext]]:
-    """
-    Open a read context for each of these stores.
-    """
     from orchestrator import composition
 
     with ExitStack() as stack:

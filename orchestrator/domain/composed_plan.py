@@ -490,9 +490,6 @@ def _is_source(full: str, source: str) -> bool:
 
 
 def _with_variables(value: Json, names: Mapping[str, str]) -> Json:
-    """
-    Return a block with its variables renamed.
-    """
     match value:
         case str():
             for name, reference in names.items():

@@ -49,10 +49,6 @@ class JsonDocument(JsonModel):
 
 
 class BlueprintDocument(JsonDocument):
-    """
-    A document about a blueprint in an environment.
-    """
-
     project: Word
     blueprint: Word
     environment: Word

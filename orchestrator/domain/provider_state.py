@@ -63,9 +63,6 @@ class StateOutput(Struct, frozen=True):
 
     @property
     def secret_values(self) -> tuple[Json, ...]:
-        """
-        The secret values in the output.
-        """
         if self.sensitive:
             return (self.value,)
         return tuple(value_at(self.value, leaf) for leaf in sorted(self.secret_leaves, key=str))
@@ -186,9 +183,6 @@ class PulledState(Struct, frozen=True):
         return replace(self, objects=tuple(objects))
 
     def without(self, addresses: Collection[str]) -> PulledState:
-        """
-        Return the state without the objects at these addresses.
-        """
         return replace(
             self, objects=tuple(item for item in self.objects if item.address not in addresses)
         )

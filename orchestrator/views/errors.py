@@ -69,9 +69,6 @@ def problem_documents(problems: Iterable[Problem]) -> tuple[ProblemDocument, ...
 
 
 def validation_text(document: ValidationDocument, paper: Paper) -> str:
-    """
-    Return all problems, or what was checked.
-    """
     page = Page(paper)
     if document.problems:
         _problems(page, document.problems)

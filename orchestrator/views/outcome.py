@@ -367,9 +367,6 @@ def diagnostic(
 
 
 def diagnostic_text(item: Diagnostic) -> str:
-    """
-    Describe a diagnostic in one line.
-    """
     place = diagnostic_location(item)
     detail = "" if item.summary in _TOLD_BY_US else " ".join(item.detail.split())
     text = _join(item.summary, detail)

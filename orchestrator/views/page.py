@@ -189,9 +189,6 @@ class Page(Struct):
         self.line((title, style), more)
 
     def rule(self) -> None:
-        """
-        Add a horizontal line.
-        """
         self.line((self.glyph("-") * min(self.paper.width, 100), "dim"))
 
     def text(self, text: str, *, indent: int) -> None:
@@ -227,9 +224,6 @@ class Page(Struct):
         self._lines += other._lines
 
     def render(self) -> str:
-        """
-        Return all lines, each with a newline.
-        """
         return "".join(f"{line}\n" for line in self._lines)
 
     def _put(self, row: Iterable[tuple[str, str]]) -> None:

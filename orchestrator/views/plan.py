@@ -139,9 +139,6 @@ def step_text(step: PlannedStep, paper: Paper) -> str:
 
 
 def plan_summary(document: PlanDocument) -> str:
-    """
-    Summarise a plan in one line.
-    """
     total = [item for step in document.steps for item in step.actions]
     waiting = sum(step.status == "deferred" for step in document.steps)
     failed = sum(step.status == "failed" for step in document.steps)
@@ -197,9 +194,6 @@ def forbidden(page: Page, document: PlanDocument) -> None:
 
 
 def step_line(page: Page, step: PlannedStep) -> None:
-    """
-    Add a step in one line.
-    """
     text = step.reason or ""
     match step.status:
         case "planned":
@@ -214,9 +208,6 @@ def step_line(page: Page, step: PlannedStep) -> None:
 
 
 def step_plan(page: Page, step: PlannedStep) -> None:
-    """
-    Add the changes in a step's plan.
-    """
     name: Part = (step.step, "bold")
     match step.status:
         case "unchanged":

@@ -114,9 +114,6 @@ def drifted_objects(page: Page, drift: Iterable[ResourceChange], *, indent: int)
 
 
 def changed_outputs(page: Page, outputs: Iterable[OutputValueChange], *, indent: int) -> None:
-    """
-    Add each output with its value before and after.
-    """
     for item in outputs:
         kind = {"create": "added", "delete": "removed"}.get(item.action, "changed")
         change = AttributeChange.model_validate(

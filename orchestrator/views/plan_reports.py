@@ -357,9 +357,6 @@ def gate_text(document: GateDocument, paper: Paper) -> str:
 
 
 def gate_reasons(page: Page, document: GateDocument) -> None:
-    """
-    Add the verdict and its reasons.
-    """
     target = f"{document.blueprint}/{document.environment}"
     page.line((f"gate {target}: ", "bold"), (document.verdict, _STYLES[document.verdict]))
     for item in sorted(document.reasons, key=lambda reason: reason.severity != "fail"):

@@ -107,9 +107,6 @@ def _head(page: Page, document: RecoveryDocument) -> None:
 
 
 def _may_roll_back(step: RecoveryStep) -> bool:
-    """
-    Return whether the user may want to roll the step back.
-    """
     return step.status in (StepStatus.ERROR, StepStatus.RUNNING)
 
 
@@ -157,9 +154,6 @@ def _since(step: RecoveryStep, paper: Paper, *, brief: bool) -> str:
 
 
 def _facts(step: RecoveryStep, *, verbose: bool) -> Iterator[Fact]:
-    """
-    Yield the known facts of a step.
-    """
     evidence, tried = step.evidence, step.evidence.last_attempt
     if step.last_error:
         yield "cause", "bad", step.last_error

@@ -53,9 +53,6 @@ _CONDITIONS = {
 
 
 def status_text(document: StatusDocument, paper: Paper) -> str:
-    """
-    Return the status of one blueprint in an environment.
-    """
     page = Page(paper)
     _verdict(page, document)
     runs = {step.run_id for step in document.steps if step.run_id}
@@ -197,9 +194,6 @@ def _step(
 
 
 def _facts(step: StepState, page: Page) -> Iterator[Fact]:
-    """
-    Yield what is known of a step.
-    """
     if step.spooled:
         yield "spooled", "bad", f"{_condition(step)}; the record still says running"
     if step.last_error:

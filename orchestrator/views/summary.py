@@ -146,9 +146,6 @@ def _others(event: RunFinished) -> str:
 
 
 def next_commands(page: Page, items: Iterable[NextCommand]) -> None:
-    """
-    Add the offered commands, each with its purpose.
-    """
     items = list(items)
     if not items:
         return

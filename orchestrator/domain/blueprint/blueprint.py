@@ -433,9 +433,6 @@ class Step(StoredValue, frozen=True):
     at: Location | None = None
 
     def hook(self, kind: HookKind) -> Hook | None:
-        """
-        Return the step's hook of this kind.
-        """
         return self.compensate if kind == "compensate" else self.before_destroy
 
 

@@ -152,9 +152,6 @@ class StepInputs(Struct, frozen=True):
         return values
 
     def resolved_text(self, deployment: Deployment, key: bytes) -> str:
-        """
-        Return the text of ``resolved.inputs.yml``.
-        """
         name = f"{deployment.blueprint} in {deployment.environment}"
         return to_yaml(
             self.with_stand_ins(key),
@@ -163,9 +160,6 @@ class StepInputs(Struct, frozen=True):
 
 
 def rerun_text(deployment: Deployment, key: bytes) -> str:
-    """
-    Return the text of ``rerun-inputs.yml``.
-    """
     name = f"{deployment.blueprint} in {deployment.environment}"
     return to_yaml(
         rerun_inputs(deployment, key),

@@ -412,9 +412,6 @@ class Problems:
 
 
 def without_nulls(fields: Mapping[str, Node]) -> dict[str, Node]:
-    """
-    Return the fields that are not null.
-    """
     return {
         name: node
         for name, node in fields.items()

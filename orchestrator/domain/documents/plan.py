@@ -80,18 +80,12 @@ class PlannedStep(PlanChanges, StepPlan):
     """
 
     def with_plan(self, shown: PlanReady) -> Self:
-        """
-        Return the step with its plan.
-        """
         changes = shown.changes or PlanChanges()
         fields = {name: getattr(changes, name) for name in PlanChanges.model_fields}
         names = ("actions", "outputs", "drifted", "inputs")
         return self.model_copy(update=fields | {name: getattr(shown, name) for name in names})
 
     def counted(self) -> Self:
-        """
-        Return the step with its counts.
-        """
         changes = self.resources or self.actions  # without values: what goes with its parent
         counts = PlanCounts.of_actions(item.action for item in changes)
         return self.model_copy(update={"counts": counts})

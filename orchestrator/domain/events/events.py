@@ -248,10 +248,6 @@ class ResourceDrift(Struct, frozen=True):
 
 
 class OutputChange(Struct, frozen=True):
-    """
-    The plan changes this output.
-    """
-
     name: str
     action: Action
 
@@ -296,10 +292,6 @@ class DiagnosticMessage(Struct, frozen=True):
 
 
 class ProvisionProgress(Struct, frozen=True):
-    """
-    A line that a provisioner printed.
-    """
-
     address: str
     line: str
 

@@ -66,15 +66,9 @@ class Approval(BlueprintDocument):
     signature: Word = ""
 
     def signed(self, key: bytes) -> Self:
-        """
-        Return the approval with its signature.
-        """
         return self.model_copy(update={"signature": self._signature(key)})
 
     def is_signed(self, key: bytes) -> bool:
-        """
-        Return whether the signature of this key is valid.
-        """
         return hmac.compare_digest(self.signature, self._signature(key))
 
     def step(self, name: str) -> ApprovedStep | None:
@@ -89,9 +83,6 @@ class Approval(BlueprintDocument):
 
 
 def approved_objects(objects: Iterable[PlannedObject], key: bytes) -> tuple[ApprovedObject, ...]:
-    """
-    Return planned objects in the form of an approval.
-    """
     return tuple(
         ApprovedObject(
             address=item.address,

@@ -32,9 +32,6 @@ class Marks(Struct, frozen=True):
     unknown: Json = False
 
     def at(self, key: str | int) -> Marks:
-        """
-        Return the marks of a nested value.
-        """
         return Marks(_within(self.sensitive, key), _within(self.unknown, key))
 
 

@@ -42,9 +42,6 @@ class Violation(JsonModel):
 
     @property
     def text(self) -> str:
-        """
-        The violation in words.
-        """
         return f"{self.address} {self.message} ({self.rule})".strip()
 
 

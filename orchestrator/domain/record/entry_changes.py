@@ -39,10 +39,6 @@ from orchestrator.domain.text import Json
 
 
 class EntryStamp(Struct, frozen=True):
-    """
-    The writer and the time of an entry.
-    """
-
     at: datetime
     entry_id: str
     actor: Actor

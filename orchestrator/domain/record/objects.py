@@ -288,9 +288,6 @@ class ReleasedObject(RecordPart):
 
     @property
     def ref(self) -> ObjectRef:
-        """
-        The object as it was managed.
-        """
         return ObjectRef(address=self.address, type=self.type, provider=self.provider, id=self.id)
 
 

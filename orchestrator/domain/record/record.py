@@ -84,9 +84,6 @@ class Diagnostic(RecordPart):
 
     @property
     def place(self) -> tuple[str | None, int | None]:
-        """
-        The file and the line.
-        """
         file, _, line = (self.at or "").rpartition(":")
         return (file, int(line)) if file and line.isdecimal() else (self.at, None)
 
@@ -354,9 +351,6 @@ class OperationRecord(RecordModel):
         )
 
     def own_checksum(self) -> str:
-        """
-        Return the checksum for storing the record.
-        """
         return checksum_of(self._document())
 
     def _document(self) -> dict[str, Json]:

@@ -284,9 +284,6 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def evidence_blob(run_id: str, step: str) -> str:
-    """
-    Return the name of the blob with the evidence of a step in a run.
-    """
     return f"runs/{run_id}/evidence/{step}.zip"
 
 

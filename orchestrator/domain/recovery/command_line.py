@@ -92,9 +92,6 @@ def step_options(deployment: Deployment, step: str) -> tuple[str, ...]:
 
 
 def reconcile_command(deployment: Deployment, step: str) -> str:
-    """
-    Return the command that reconciles one step or hook target.
-    """
     return command_line(deployment, "reconcile", *step_options(deployment, step))
 
 

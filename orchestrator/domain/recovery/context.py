@@ -162,9 +162,6 @@ class RecoveryContext(Struct, frozen=True):
 
     @property
     def step_options(self) -> tuple[str, ...]:
-        """
-        The options that select the step.
-        """
         return (*(("--orphaned",) if self.is_orphan else ()), "--step", self.step)
 
     @property

@@ -351,9 +351,6 @@ def _continuing(ended: EndedCommand, steps: Sequence[Advice]) -> Iterator[NextCo
 def _destroying(
     ended: EndedCommand, unfinished: Sequence[Advice], alive: Sequence[Advice]
 ) -> Iterator[NextCommand]:
-    """
-    Yield the destroy of the ended command's steps.
-    """
     offered = any(item.recommended is Remedy.DESTROY for item in unfinished)
     if ended.verb not in APPLYING or ended.is_refused or not alive or offered:
         return

@@ -39,16 +39,10 @@ class Skip(Struct, frozen=True):
 
 
 def deployment_blob(deployment: str) -> str:
-    """
-    Return the blob name of a deployment, by its digest.
-    """
     return f"deployments/{deployment}"
 
 
 def snapshot_blob(digest: str) -> str:
-    """
-    Return the blob name of a module snapshot, by its digest.
-    """
     return f"snapshots/{digest}"
 
 
@@ -60,9 +54,6 @@ def lock_blob(target: str, snapshot: str) -> str:
 
 
 def lock_file_blob(digest: str) -> str:
-    """
-    Return the blob name of a lock file, by content digest.
-    """
     return f"lockfiles/{digest}"
 
 
@@ -325,9 +316,6 @@ def module_blobs(row: StepRun) -> tuple[str, ...]:
 
 
 def missing_snapshot(run: RunRecord, row: StepRun) -> Blocker:
-    """
-    Blocker: the run's module snapshot is missing.
-    """
     return Blocker(
         "snapshot_missing",
         f"the module of {row.step} as of run {run.run_id} is not in the operation store",

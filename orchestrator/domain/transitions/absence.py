@@ -111,9 +111,6 @@ def absence_findings(
 
 
 def with_explanation(finding: AbsenceFinding) -> AbsenceFinding:
-    """
-    Return the finding with its final text.
-    """
     match finding.state:
         case "gone":
             why = finding.why
@@ -344,9 +341,6 @@ class MutationEvidence(Struct, frozen=True):
 
 
 def check_fault(verification: Verification) -> Fault:
-    """
-    Return the fault of a step with failed checks.
-    """
     failed = [check for check in verification.checks if not check.passed]
     summary = "; ".join(f"{check.name}: {check.detail}" for check in failed)
     return Fault(

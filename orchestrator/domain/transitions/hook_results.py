@@ -71,9 +71,6 @@ def last_hook_result(record: OperationRecord, kind: HookKind) -> HookResult | No
 
 
 def active_hook(marker: OperationRecord) -> HookKind:
-    """
-    Return the hook that the marker is for.
-    """
     match marker.active_command:
         case "compensate" | "before_destroy" as kind:
             return kind
@@ -176,9 +173,6 @@ def is_hook_unknown(record: OperationRecord | None, kind: HookKind) -> bool:
 
 
 def has_completed_work(record: OperationRecord) -> bool:
-    """
-    Return whether there is completed work to compensate.
-    """
     return record.status is not Status.ERROR or bool(
         record.resources.inventory or record.outputs or record.sensitive_outputs
     )

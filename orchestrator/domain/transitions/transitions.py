@@ -340,9 +340,6 @@ def checked(
 
 
 def observed(before: OperationRecord, evidence: EntryChanges, stamp: EntryStamp) -> OperationRecord:
-    """
-    Return the entry with evidence that settles nothing.
-    """
     return next_entry(before, stamp, Trigger.OBSERVE, evidence)
 
 
