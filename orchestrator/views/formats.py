@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Lineage, Retention
 from orchestrator.domain.record.states import StepStatus, Verdict
@@ -17,38 +19,35 @@ from orchestrator.errors import EXIT_CODES
 if TYPE_CHECKING:  # who shows no list of stores does not define the documents of status
     from orchestrator.domain.documents.status import UnreadStore
 
-SYMBOLS: dict[Action, str] = {
-    "create": "+",
-    "update": "~",
-    "delete": "-",
-    "replace": "-/+",
-    "read": "<=",
-    "forget": ".",
-    "import": "<-",
-    "noop": " ",
-    "unknown": "?",
-}
-DOING: dict[Action, str] = {
-    "create": "creating",
-    "update": "updating",
-    "delete": "deleting",
-    "replace": "replacing",
-    "read": "reading",
-    "forget": "forgetting",
-    "import": "importing",
-    "noop": "leaving",
-    "unknown": "changing",
-}
-DONE: dict[Action, str] = {
-    "create": "created",
-    "update": "updated",
-    "delete": "deleted",
-    "replace": "replaced",
-    "read": "read",
-    "forget": "forgotten",
-    "import": "imported",
-    "noop": "unchanged",
-    "unknown": "changed",
+
+class ActionWords(Struct, frozen=True):
+    """
+    How an action is shown: its symbol, what is done, what was done, and the style of all.
+    """
+
+    symbol: str
+    doing: str
+    done: str
+    style: str
+
+    @property
+    def mark(self) -> tuple[str, str]:
+        """
+        The symbol as a column before the address of an object.
+        """
+        return f"{self.symbol:>3} ", self.style
+
+
+ACTIONS: dict[Action, ActionWords] = {
+    "create": ActionWords("+", "creating", "created", "good"),
+    "update": ActionWords("~", "updating", "updated", "warn"),
+    "delete": ActionWords("-", "deleting", "deleted", "bad"),
+    "replace": ActionWords("-/+", "replacing", "replaced", "bad"),
+    "read": ActionWords("<=", "reading", "read", "dim"),
+    "forget": ActionWords(".", "forgetting", "forgotten", "warn"),
+    "import": ActionWords("<-", "importing", "imported", "good"),
+    "noop": ActionWords(" ", "leaving", "unchanged", "dim"),
+    "unknown": ActionWords("?", "changing", "changed", "bad"),
 }
 PHASES = {
     "prepare": "preparing",
@@ -65,17 +64,6 @@ PHASES = {
     "push": "saving the provider state",
     "unlock": "releasing the state lock",
     "exec": "running the engine's command",
-}
-ACTION_STYLE: dict[Action, str] = {
-    "create": "good",
-    "update": "warn",
-    "delete": "bad",
-    "replace": "bad",
-    "read": "dim",
-    "forget": "warn",
-    "import": "good",
-    "noop": "dim",
-    "unknown": "bad",
 }
 STATUS_STYLE: dict[str, str] = {
     StepStatus.RUNNING: "cyan",
@@ -179,7 +167,7 @@ def planned(actions: Iterable[PlannedAction]) -> str:
         both = item.imports and item.action != "import"  # taken in, and then changed
         for action in (item.action, *(("import",) if both else ())):
             numbers[action] = numbers.get(action, 0) + 1
-    order = (action for action in SYMBOLS if action in numbers)
+    order = (action for action in ACTIONS if action in numbers)
     words = {"noop": "move"}  # nothing but the address of such an object changes
     counted = (f"{numbers[action]} to {words.get(action, action)}" for action in order)
     return ", ".join(counted) or "no changes"

@@ -32,12 +32,9 @@ from orchestrator.domain.events.events import (
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.target import hook_of
 from orchestrator.views.formats import (
-    ACTION_STYLE,
-    DOING,
-    DONE,
+    ACTIONS,
     PHASES,
     STATUS_STYLE,
-    SYMBOLS,
     duration,
     lineage_text,
     object_text,
@@ -200,21 +197,22 @@ class HumanView:
     def _object(self, page: Page, event: ObjectEvent) -> None:
         key = (event.step, event.address)
         name = object_text(event.address, event.id)
-        symbol: Part = (SYMBOLS[event.action], ACTION_STYLE[event.action])
+        words = ACTIONS[event.action]
+        symbol: Part = (words.symbol, words.style)
         took = "" if event.elapsed is None else f" after {duration(event.elapsed)}"
         match event.state:
             case "began":
                 self._beats[key] = event.at
                 self._under_way[key] = event
                 if self._paper.verbose:  # else the end says it, or the heartbeat
-                    page.line(symbol, f" {name}: {DOING[event.action]}", hang=4)
+                    page.line(symbol, f" {name}: {words.doing}", hang=4)
             case "going":
                 self._under_way.setdefault(key, event)
                 if self._beat_due(key, event):
-                    page.line(symbol, f" {name}: still {DOING[event.action]}{took}", hang=4)
+                    page.line(symbol, f" {name}: still {words.doing}{took}", hang=4)
             case "done":
                 self._under_way.pop(key, None)
-                page.line(symbol, f" {name}: ", (DONE[event.action], "good"), took, hang=4)
+                page.line(symbol, f" {name}: ", (words.done, "good"), took, hang=4)
             case "failed":
                 self._under_way.pop(key, None)
                 page.line(symbol, f" {name}: ", (f"{event.action} failed", "bad"), took, hang=4)
@@ -256,8 +254,8 @@ class HumanView:
         self._signalled = True
         for item in self._under_way.values():
             page.line(
-                f"under way: {item.step}: {SYMBOLS[item.action]} {item.address}, "
-                f"{DOING[item.action]} since {item.at:%H:%M:%S} UTC",
+                f"under way: {item.step}: {ACTIONS[item.action].symbol} {item.address}, "
+                f"{ACTIONS[item.action].doing} since {item.at:%H:%M:%S} UTC",
                 indent=2,
             )
 

@@ -20,10 +20,8 @@ from orchestrator.domain.recovery.messages import hint_of
 from orchestrator.domain.text import count
 from orchestrator.errors import Reason
 from orchestrator.views.formats import (
-    DOING,
-    DONE,
+    ACTIONS,
     STATUS_STYLE,
-    SYMBOLS,
     moment,
     object_text,
     retained_text,
@@ -440,7 +438,7 @@ def doubt_text(item: Doubt, *, shown: str = "") -> str:
     """
     since = f", {item.action} began {utc(item.started_at)}" if item.started_at else ""
     name = object_text(item.address, item.id)
-    return f"{SYMBOLS[item.action]} {name}{since}{shortened_why(item.why, shown)}"
+    return f"{ACTIONS[item.action].symbol} {name}{since}{shortened_why(item.why, shown)}"
 
 
 #: A fact about a step: its label, the label's style, and the text.
@@ -470,11 +468,11 @@ def heartbeat_facts(
     if more := more + len(completed) - len(shown):
         yield "done", "good", f"{more} more, before these"
     for item in shown:
-        name = f"{SYMBOLS[item.action]} {object_text(item.address, item.id)}"
-        yield "done", "good", f"{name}, {DONE[item.action]}"
+        name = f"{ACTIONS[item.action].symbol} {object_text(item.address, item.id)}"
+        yield "done", "good", f"{name}, {ACTIONS[item.action].done}"
     for flight in in_flight:
-        name = f"{SYMBOLS[flight.action]} {flight.address}"
-        text = f"{name}, {DOING[flight.action]} since {utc(flight.started_at)}"
+        name = f"{ACTIONS[flight.action].symbol} {flight.address}"
+        text = f"{name}, {ACTIONS[flight.action].doing} since {utc(flight.started_at)}"
         yield "under way", "cyan" if alive else "bad", text
 
 

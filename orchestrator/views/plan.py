@@ -11,7 +11,7 @@ from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import count
-from orchestrator.views.formats import ACTION_STYLE, SYMBOLS, planned
+from orchestrator.views.formats import ACTIONS, planned
 from orchestrator.views.outcome import diagnostic, fault_text
 from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.plan_changes import (
@@ -171,8 +171,7 @@ def losses(page: Page, document: PlanDocument) -> None:
         return
     page.heading("Destroyed or replaced", "bad")
     for step, item in removed:
-        mark = (f"{SYMBOLS[item.action]:>3} ", ACTION_STYLE[item.action])
-        page.line(mark, (step, "bold"), f"  {item.name}", indent=2, hang=6)
+        page.line(ACTIONS[item.action].mark, (step, "bold"), f"  {item.name}", indent=2, hang=6)
 
 
 def forbidden(page: Page, document: PlanDocument) -> None:
@@ -251,13 +250,18 @@ def _drift(page: Page, drifted: Sequence[PlannedAction], *, indent: int) -> None
 
 def _actions(page: Page, actions: Iterable[PlannedAction], *, indent: int) -> None:
     for item in actions:
-        symbol = SYMBOLS[item.action]
         imported = f" (imported from {item.importing})" if item.importing else ""
         moved = f" (moved from {item.previous_address})" if item.previous_address else ""
         word = f" ({item.engine_word})" if item.engine_word else ""
-        mark = (f"{symbol:>3} ", ACTION_STYLE[item.action])
         loss = (f"  {LOSSES[item.action]}", "bad") if item.action in LOSSES else ""
-        page.line(mark, item.name, loss, f"{imported}{moved}{word}", indent=indent, hang=6)
+        page.line(
+            ACTIONS[item.action].mark,
+            item.name,
+            loss,
+            f"{imported}{moved}{word}",
+            indent=indent,
+            hang=6,
+        )
 
 
 # What changed outside the engine, for people.

@@ -15,7 +15,7 @@ from orchestrator.domain.plan.differences import Marks, attribute_changes, json_
 from orchestrator.domain.record.objects import Action
 from orchestrator.domain.record.record import SENSITIVE
 from orchestrator.domain.text import Json, count
-from orchestrator.views.formats import ACTION_STYLE, SYMBOLS
+from orchestrator.views.formats import ACTIONS
 from orchestrator.views.outcome import diagnostic
 from orchestrator.views.page import Page, Part, cells, cut
 
@@ -162,7 +162,7 @@ def cause(item: ResourceChange) -> str:
 
 
 def _object(page: Page, item: ResourceChange, *, indent: int) -> None:
-    symbol = "+/-" if item.create_first else SYMBOLS[item.action]
+    symbol = "+/-" if item.create_first else ACTIONS[item.action].symbol
     notes = [
         cause(item) if item.action != "forget" else "forgotten: it stays alive",
         f"moved from {item.previous_address}" if item.previous_address else "",
@@ -172,7 +172,7 @@ def _object(page: Page, item: ResourceChange, *, indent: int) -> None:
     ]
     text = "; ".join(filter(None, notes))
     loss = LOSSES.get(item.action)
-    row: list[Part] = [(f"{symbol:>3} ", ACTION_STYLE[item.action]), item.named]
+    row: list[Part] = [(f"{symbol:>3} ", ACTIONS[item.action].style), item.named]
     if loss:
         row += ["  ", (loss, "bad")]
     if text:

@@ -12,8 +12,8 @@ from orchestrator.domain.recovery.commands import RemedyDocument
 from orchestrator.domain.recovery.context import Situation
 from orchestrator.domain.text import count
 from orchestrator.views.formats import (
+    ACTIONS,
     STATUS_STYLE,
-    SYMBOLS,
     duration,
     moment,
     object_text,
@@ -217,7 +217,7 @@ def _doubt(item: ObjectInDoubt, *, shown: str) -> str:
             if same
             else f"between {utc(item.after)} and {utc(item.before)}"
         )
-    return f"{SYMBOLS[item.action]} {name}, {when}{shortened_why(item.why, shown)}"
+    return f"{ACTIONS[item.action].symbol} {name}, {when}{shortened_why(item.why, shown)}"
 
 
 def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
