@@ -17,7 +17,6 @@ import click
 from msgspec import Struct
 
 from orchestrator.cli.streams import WatchedStream
-from orchestrator.domain.recovery.command_line import RecordedBlueprint, command_line
 from orchestrator.domain.text import without_workflow_commands
 from orchestrator.local_files import write_file
 
@@ -82,6 +81,7 @@ class Reports(Struct, frozen=True):
         if not self.files and not any(map(self.environ.get, ("GITHUB_ACTIONS", "GITLAB_CI"))):
             return
         from orchestrator import __version__
+        from orchestrator.domain.recovery.command_line import RecordedBlueprint, command_line
         from orchestrator.views.plan_reports import (
             findings,
             gate_findings,

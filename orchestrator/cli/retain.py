@@ -11,7 +11,7 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 
 
 def _date(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
-    from orchestrator.domain.transitions.retention import is_date
+    from orchestrator.domain.text import is_date
 
     if not is_date(text):
         raise click.BadParameter(f"{text!r} is not a date such as 2027-06-30")

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -198,6 +197,8 @@ def recover_command(
       orchestrator recover web-service -e staging
       orchestrator recover web-service --step server --json
     """
+    from datetime import UTC, datetime
+
     from orchestrator import composition
     from orchestrator.app.commands.recover import recover
     from orchestrator.app.inspection.read_context import select_targets

@@ -10,11 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.blueprint import Deployment, Retain
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
-from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.transitions.retention import retention
+from orchestrator.domain.record.record import OperationRecord, Retention
+from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.values import replace
 
 # Which step needs which among what is alive: a blueprint may have been edited since it was
@@ -86,6 +85,17 @@ def teardown(
     }
     follows = removed_with_parent(deployment.graph, parents, todo, gone)
     return Teardown(retained, tuple(todo), follows, destroy_graph(deployment.graph, follows, todo))
+
+
+def retention(declared: Retain | None, record: OperationRecord | None) -> Retention | None:
+    """
+    Return a step's retention, as recorded, else as the blueprint declares it; None if not retained.
+    """
+    if record is not None and record.status is Status.RETAINED and record.retained is not None:
+        return record.retained
+    if declared is None:
+        return None
+    return Retention(reason=declared.reason, owner=declared.owner, review_by=declared.review_by)
 
 
 def retained_steps(

@@ -148,7 +148,20 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun[:-1]}ies" if noun.endswith("y") else f"{number} {noun}s"
 
 
-# Lengths of time as people write them.
+# Dates and lengths of time as people write them.
+
+
+def is_date(text: str) -> bool:
+    """
+    Return whether ``text`` is a date such as 2027-06-30.
+    """
+    from datetime import date  # here: `--help` needs none
+
+    try:
+        date.fromisoformat(text)
+    except ValueError:
+        return False
+    return re.fullmatch(r"\d{4}-\d\d-\d\d", text) is not None
 
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -173,3 +186,30 @@ def seconds(value: object) -> float:
     if not 0 < total < 1e9:
         raise ValueError("a duration is more than zero and less than thirty years")
     return total
+
+
+# Credentials among literal settings in a blueprint.
+
+
+#: Names of what may be a credential, written out, in a provider's configuration.
+CREDENTIAL = re.compile("key|secret|token|password|credential", re.IGNORECASE)
+#: Names that are such only by their looks: the place of a state, and who is named for one.
+_NO_CREDENTIALS = frozenset({"key", "secret_suffix", "key_vault_id", "kms_key_id", "key_name"})
+_CREDENTIAL_IN_TEXT = re.compile(
+    r"://[^\s/:@]*:[^\s/@]+@|\b(?:password|token|secret|sig|key)\s*=", re.IGNORECASE
+)
+
+
+def is_credential(name: str, value: Json) -> bool:
+    """
+    Return whether the setting of this name is a credential, or contains one, as a URL may.
+
+    >>> is_credential("password", "x"), is_credential("conn_str", "postgres://u:p@db/x")
+    (True, True)
+    >>> is_credential("key", "prod/network.tfstate"), is_credential("address", "https://state/x")
+    (False, False)
+    """
+    if not isinstance(value, str) or not value:
+        return False
+    has_secret_name = name not in _NO_CREDENTIALS and CREDENTIAL.search(name) is not None
+    return has_secret_name or _CREDENTIAL_IN_TEXT.search(value) is not None

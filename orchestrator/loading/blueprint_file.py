@@ -20,8 +20,7 @@ from orchestrator.domain.blueprint.blueprint import (
     store_url_problem,
 )
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
-from orchestrator.domain.text import Json, did_you_mean, is_text
-from orchestrator.domain.transitions.retention import is_date
+from orchestrator.domain.text import Json, did_you_mean, is_date, is_text
 from orchestrator.errors import Invalid
 from orchestrator.loading.environments import (
     DEFAULT,

@@ -13,8 +13,7 @@ from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, node_of, without_nulls
 from orchestrator.domain.record.objects import AbsenceMethod
 from orchestrator.domain.target import HOOK_KINDS
-from orchestrator.domain.text import did_you_mean
-from orchestrator.domain.transitions.retention import is_date
+from orchestrator.domain.text import did_you_mean, is_date
 from orchestrator.errors import Location
 from orchestrator.loading.behaviour import KEYS as BEHAVIOUR
 from orchestrator.loading.environments import EffectiveBlueprint, merge_backend, merge_deep

@@ -5,6 +5,7 @@ What a mutation did and left in doubt: a table of cases, each with its reason.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Action, Resources
 from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.run_record import Completed, InFlight, Lease
-from orchestrator.domain.transitions.assessment import assess, not_deleted
+from orchestrator.domain.transitions.assessment import Assessment, not_deleted
 from tests.fakes.clock import START
 from tests.fakes.entries import OWNER
 from tests.fakes.journals import journal, planned, refs, state
@@ -262,6 +263,10 @@ CASES = [
         ["read d.a", "noop s.b"], [], state(),
     ),
 ]  # fmt: skip
+
+
+def assess(*evidence: Any) -> Resources:
+    return Assessment(*evidence).resources()
 
 
 def _assessed(case: Case) -> Resources:

@@ -26,7 +26,6 @@ from orchestrator.domain.target import HookKind, Target, hook_of, hook_step_name
 from orchestrator.domain.transitions.conclusion import hook_begun, hook_ended
 from orchestrator.domain.transitions.hook_results import (
     HookOutcome,
-    HookStart,
     command_outcome,
     completed_before_destroy,
     has_completed_work,
@@ -58,7 +57,7 @@ def applied(**fields: Any) -> OperationRecord:
 
 
 def marked(before: OperationRecord, kind: HookKind, minutes: int = 1) -> OperationRecord:
-    return hook_begun(before, HookStart(kind, "bin/x", RUN, reason="why"), stamp(minutes))
+    return hook_begun(before, kind, stamp(minutes), by="bin/x", run_id=RUN, reason="why")
 
 
 def carried_out(
@@ -208,8 +207,9 @@ def test_no_secret_is_in_what_is_told_of_an_action() -> None:
     before = applied(
         status="error", failed_command="apply", error=fault, last_error="hunter2secret"
     )
-    hook = HookStart("compensate", "x hunter2secret", RUN, reason="hunter2secret")
-    marker = hook_begun(before, hook, stamp(1))
+    marker = hook_begun(
+        before, "compensate", stamp(1), by="x hunter2secret", run_id=RUN, reason="hunter2secret"
+    )
     text = redacted(marker, masker).to_json()
     assert "hunter2secret" not in text
     assert text.count(MARK) >= 4

@@ -24,7 +24,7 @@ from orchestrator.domain.record.objects import (
     Resources,
     SettledDoubt,
 )
-from orchestrator.domain.recovery.doubt_options import doubt_options
+from orchestrator.domain.recovery.command_line import doubt_options
 from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
 from tests.fakes.clock import START

@@ -36,7 +36,7 @@ from orchestrator.domain.blueprint.blueprint import CommandHook, Deployment, Mod
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.destroy import Teardown, applied_graph, teardown
+from orchestrator.domain.destroy import Teardown, applied_graph, retention, teardown
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status, StepStatus
 from orchestrator.domain.record.verdicts import is_unmade
@@ -44,7 +44,6 @@ from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of
 from orchestrator.domain.text import ValuePath, did_you_mean
-from orchestrator.domain.transitions.retention import retention
 from orchestrator.domain.transitions.transitions import observed
 from orchestrator.domain.values import replace
 from orchestrator.errors import (

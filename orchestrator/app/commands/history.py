@@ -31,7 +31,6 @@ from orchestrator.domain.documents.status import UnreadStore
 from orchestrator.domain.record.run_record import Lease, ProcessIdentity, RunRecord, evidence_blob
 from orchestrator.domain.record.states import Status, StepStatus
 from orchestrator.domain.target import Target
-from orchestrator.domain.transitions.retention import is_overdue
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.ports.store import OperationStore
 
@@ -271,5 +270,5 @@ def overdue_reviews(
         if record.project == project
         and record.status is Status.RETAINED
         and record.retained is not None
-        and is_overdue(record.retained, today)
+        and record.retained.is_overdue(today)
     )

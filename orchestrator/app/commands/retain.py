@@ -15,10 +15,10 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.recording import record_entry
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.destroy import retention
 from orchestrator.domain.record.record import OperationRecord, Retention
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.domain.recovery.command_line import command_line, step_options
-from orchestrator.domain.transitions.retention import is_overdue, retention, same_words
 from orchestrator.domain.transitions.transitions import released, retained
 from orchestrator.errors import Invalid, Problem, Reason, Refused
 
@@ -63,7 +63,7 @@ def follow_declared(runner: StepRunner, steps: Iterable[str]) -> None:
         record = runner.steps.records.get(name)
         current = record.retained if record and record.status is Status.RETAINED else None
         declared = retention(runner.deployment.steps[name].retain, None)
-        if record is None or current is None or (declared and same_words(current, declared)):
+        if record is None or current is None or (declared and current.words == declared.words):
             continue
         if declared is not None and (
             record.retained_as_declared or declared.review_by > current.review_by
@@ -102,7 +102,7 @@ def note_overdue_reviews(runner: StepRunner, steps: Collection[str]) -> None:
     today = runner.services.clock.now().date()
     for name in steps:
         current = retention(runner.deployment.steps[name].retain, runner.steps.records.get(name))
-        if current is not None and is_overdue(current, today):
+        if current is not None and current.is_overdue(today):
             runner.services.note(
                 f"its review was due on {current.review_by} ({current.owner})",
                 hint=f"keep it with a new date: {_again(runner, name)}",
@@ -121,7 +121,7 @@ def _retain(request: RetainRequest, runner: StepRunner, selected: Sequence[str])
     wanted = Retention(
         reason=request.options.reason, owner=request.owner, review_by=request.review_by
     )
-    if is_overdue(wanted, runner.services.clock.now().date()):
+    if wanted.is_overdue(runner.services.clock.now().date()):
         problem = Problem(f"the date of review has passed: {request.review_by}")
         raise Invalid([problem])
     runner.read_records()

@@ -31,7 +31,6 @@ from orchestrator.domain.record.states import NOTHING_THERE, READY, Condition, S
 from orchestrator.domain.record.verdicts import finding, verdict_of, with_failed_attempt
 from orchestrator.domain.recovery.rerun_rules import failed_attempt, newest_finding
 from orchestrator.domain.target import Target, hook_of
-from orchestrator.domain.transitions.retention import is_overdue
 from orchestrator.errors import OrchestratorError, Refused, StoreUnavailable
 
 
@@ -220,7 +219,7 @@ def _recorded(
         more_completed=sum(heartbeat.more_completed.values()) if heartbeat else 0,
         tainted=record.resources.tainted,
         released=record.resources.still_released,
-        review_overdue=is_overdue(record.retained, reader.today),
+        review_overdue=bool(record.retained and record.retained.is_overdue(reader.today)),
     )
 
 

@@ -15,8 +15,7 @@ from orchestrator.app.inspection.read_context import LifeSigns, ReadContext, hoo
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.credentials import CREDENTIAL
-from orchestrator.domain.destroy import applied_graph
+from orchestrator.domain.destroy import applied_graph, retention
 from orchestrator.domain.json_model import HookTarget
 from orchestrator.domain.record.record import (
     MISPLACED,
@@ -44,7 +43,7 @@ from orchestrator.domain.record.verdicts import with_failed_attempt
 from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import HookKind, Target, hook_of, step_of
-from orchestrator.domain.transitions.retention import retention
+from orchestrator.domain.text import CREDENTIAL
 from orchestrator.errors import Reason
 
 _ERRORED = "errored.tfstate"

@@ -43,7 +43,6 @@ from orchestrator.domain.transitions.conclusion import (
     hook_reverted,
 )
 from orchestrator.domain.transitions.hook_results import (
-    HookStart,
     hook_description,
     last_hook_result,
     module_outcome,
@@ -331,14 +330,15 @@ class HookRun:
         )
 
     def _marker(self, *, target: str | None) -> OperationRecord:
-        hook = HookStart(
+        return hook_begun(
+            self.before,
             self.kind,
+            self.services.stamp(),
             by=self.by,
             run_id=self.runner.session.run_id,
             reason=self.reason,
             target=target,
         )
-        return hook_begun(self.before, hook, self.services.stamp())
 
     def _result(self, entry: OperationRecord, *, mutated: bool) -> StepResult:
         """

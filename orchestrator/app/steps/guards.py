@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.graph import Graph
-from orchestrator.domain.destroy import owners
+from orchestrator.domain.destroy import owners, retention
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_query.query import RefreshResult
 from orchestrator.domain.provider_state import PulledState
@@ -31,7 +31,6 @@ from orchestrator.domain.target import Target
 from orchestrator.domain.text import count
 from orchestrator.domain.transitions.doubts import StateObservation, missing_from_state, open_doubts
 from orchestrator.domain.transitions.ownership import type_of
-from orchestrator.domain.transitions.retention import retention
 from orchestrator.errors import InDoubt, Refused
 
 

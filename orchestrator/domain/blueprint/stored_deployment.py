@@ -27,9 +27,8 @@ from orchestrator.domain.blueprint.blueprint import (
 )
 from orchestrator.domain.blueprint.inputs import digest, rerun_inputs
 from orchestrator.domain.blueprint.references import Resolved, Template
-from orchestrator.domain.credentials import is_credential
 from orchestrator.domain.target import HOOK_KINDS
-from orchestrator.domain.text import Json, ValuePath
+from orchestrator.domain.text import Json, ValuePath, is_credential
 from orchestrator.domain.values import replace
 
 SCHEMA = "orchestrator.deployment/1"

@@ -23,7 +23,6 @@ from orchestrator.domain.record.record import (
 from orchestrator.domain.record.run_record import Lease, RunRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status, StepStatus
 from orchestrator.domain.text import Word
-from orchestrator.domain.transitions.retention import is_overdue
 
 GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
 
@@ -130,7 +129,7 @@ def teardown_report(run: RunRecord, today: date) -> TeardownReport | None:
             reason = row.last_error or row.reason
             remaining.append(RemainingTarget.of(row, reason=reason, objects=row.remaining))
         elif row.sequence is not None:
-            overdue = is_overdue(row.retained, today)
+            overdue = row.retained is not None and row.retained.is_overdue(today)
             retained.append(RetainedTarget.of(row, review_overdue=overdue, objects=row.remaining))
         else:
             untouched.append(row.target)

@@ -19,6 +19,7 @@ from orchestrator.domain.provider_query.doubt_query import DoubtQuery
 from orchestrator.domain.provider_query.query import Answer, QueryResult, Verdict
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import (
+    OCCUPIED,
     Doubt,
     ManualSearch,
     Ownership,
@@ -77,10 +78,6 @@ def existed_before(record: OperationRecord, doubt: Doubt) -> bool:
         return True
     earlier = doubt.readback
     return doubt.id is None and earlier is not None and earlier.ownership == "foreign"
-
-
-#: Why an object that was found cannot be adopted.
-OCCUPIED = "its address holds another object, so it cannot be adopted there"
 
 
 class KnownObjects(Struct, frozen=True):

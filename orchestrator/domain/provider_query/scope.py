@@ -14,10 +14,9 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 from orchestrator.domain.blueprint.references import Resolved
-from orchestrator.domain.credentials import CREDENTIAL
 from orchestrator.domain.record.record import SENSITIVE
 from orchestrator.domain.secrets import replaced_at
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import CREDENTIAL, Json
 
 _WHO = re.compile(f"role|profile|user|{CREDENTIAL.pattern}", re.IGNORECASE)
 

@@ -152,6 +152,9 @@ class AdoptedObject(RecordModel):
         return self.address, self.id
 
 
+#: Why an object that was found cannot be adopted.
+OCCUPIED = "its address holds another object, so it cannot be adopted there"
+
 ReadbackMethod = Literal["identity", "id", "search", "none"]
 
 

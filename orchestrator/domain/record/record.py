@@ -9,7 +9,7 @@ Every entry carries the whole record. Unknown fields of a newer minor version su
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import date, datetime
 from functools import lru_cache
 from typing import Literal
 
@@ -28,7 +28,7 @@ from orchestrator.domain.record.objects import (
 )
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import HookKind, Target
-from orchestrator.domain.text import Json, Word
+from orchestrator.domain.text import Json, Word, is_date
 
 SCHEMA = "orchestrator.operation/1"
 
@@ -173,6 +173,19 @@ class Retention(RecordPart):
     owner: str
     review_by: Word
     was: Status | None = None
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """
+        The reason, owner and date, whoever set them.
+        """
+        return self.reason, self.owner, self.review_by
+
+    def is_overdue(self, today: date) -> bool:
+        """
+        Return whether the review date has passed; an unreadable date counts as passed.
+        """
+        return not is_date(self.review_by) or self.review_by < today.isoformat()
 
 
 class Check(RecordPart):

@@ -17,7 +17,12 @@ from orchestrator.domain.record.record import OperationRecord, Retention, parent
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.advice import Advice
-from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line, named_steps
+from orchestrator.domain.recovery.command_line import (
+    BlueprintAddress,
+    command_line,
+    doubt_options,
+    named_steps,
+)
 from orchestrator.domain.recovery.commands import command_of, destroy_options, make_way, move_state
 from orchestrator.domain.recovery.context import Remedy, Situation
 from orchestrator.domain.recovery.rerun_rules import APPLYING
@@ -245,8 +250,6 @@ def _answers(item: Advice) -> Iterator[NextCommand]:
     """
     Yield the possible answers of a person about a step's objects in doubt.
     """
-    from orchestrator.domain.recovery.doubt_options import doubt_options
-
     rivals = item.context.rivals
     for options, why in doubt_options(item.context.doubts, rivals):
         if item.context.facts.settling and _says_missing(options):

@@ -40,27 +40,6 @@ def not_deleted(
     )
 
 
-def assess(
-    planned: Sequence[PlannedAction],
-    journal: Journal,
-    before: Sequence[ObjectRef],
-    state: PulledState | None,
-    refusals: RefusalRules = NO_RULES,
-    *,
-    ended_well: bool = False,
-) -> Resources:
-    """
-    Sort the planned objects by what happened to them.
-
-    ``ended_well``: the engine reported success. Then a result missing in the journal is no doubt:
-    of a deposed and a new object at one address it may report only one. ``before`` is the inventory
-    that the plan was made from; ``state`` the provider state afterwards, None if it is not
-    available: then only the journal counts, and the inventory stays as it was.
-    """
-    assessment = _Assessment(planned, journal, before, state, refusals, ended_well=ended_well)
-    return assessment.resources()
-
-
 #: What the engine says where it did not wait for what was under way.
 _CANCELED = "operation canceled"
 #: What becomes of an object by each part; an unknown one has changed it, as far as one knows.
@@ -73,16 +52,25 @@ _FATES: Mapping[Action, str] = {
 _RESULTS = ("created", "updated", "replaced", "deleted", "failed", "not_attempted")
 
 
-class _Assessment:
+class Assessment:
+    """
+    The planned objects by what happened to them.
+
+    ``ended_well``: the engine reported success. Then a result missing in the journal is no doubt:
+    of a deposed and a new object at one address it may report only one. ``before`` is the inventory
+    that the plan was made from; ``state`` the provider state afterwards, None if it is not
+    available: then only the journal counts, and the inventory stays as it was.
+    """
+
     def __init__(
         self,
         planned: Sequence[PlannedAction],
         journal: Journal,
         before: Sequence[ObjectRef],
         state: PulledState | None,
-        refusals: RefusalRules,
+        refusals: RefusalRules = NO_RULES,
         *,
-        ended_well: bool,
+        ended_well: bool = False,
     ) -> None:
         self.planned = tuple(planned)
         self.changes = [item for item in planned if item.action in ENGINE_ACTIONS]

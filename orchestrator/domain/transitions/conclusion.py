@@ -34,7 +34,7 @@ from orchestrator.domain.transitions.absence import (
     update_doubts,
 )
 from orchestrator.domain.transitions.assessment import (
-    assess,
+    Assessment,
     bound_to,
     not_deleted,
     outputs_of_state,
@@ -42,7 +42,6 @@ from orchestrator.domain.transitions.assessment import (
 )
 from orchestrator.domain.transitions.hook_results import (
     HookOutcome,
-    HookStart,
     active_hook,
     command_outcome,
     hook_fault,
@@ -74,30 +73,40 @@ from orchestrator.domain.transitions.transitions import (
 # How a hook begins and ends in the record of its step.
 
 
-def hook_begun(before: OperationRecord, hook: HookStart, stamp: EntryStamp) -> OperationRecord:
+def hook_begun(
+    before: OperationRecord,
+    kind: HookKind,
+    stamp: EntryStamp,
+    *,
+    by: str,
+    run_id: str,
+    reason: str | None = None,
+    target: str | None = None,
+) -> OperationRecord:
     """
-    Return the marker of a hook. Everything known of the step is kept.
+    Return the marker of a hook: ``by`` is its declaration without values, ``target`` that of its
+    module, None for a command. Everything known of the step is kept.
 
     If this hook was the last failure, the status to restore is the one before that failure.
     """
-    last = last_hook_result(before, hook.kind)
-    repeated = last is not None and before.failed_command == hook.kind
+    last = last_hook_result(before, kind)
+    repeated = last is not None and before.failed_command == kind
     was = last.was if repeated and last is not None else None
     result = HookResult(
         verdict="running",
-        by=hook.by,
-        run_id=hook.run_id,
+        by=by,
+        run_id=run_id,
         at=stamp.at,
-        reason=hook.reason,
-        target=hook.target,
+        reason=reason,
+        target=target,
         on=tuple(ref.address for ref in before.resources.inventory),
         was=was or _prior_status(before),
     )
     changes: EntryChanges = {
         **NO_FAULT,
-        **_hook(hook.kind, result),
-        **in_run(hook.run_id),
-        "active_command": hook.kind,
+        **_hook(kind, result),
+        **in_run(run_id),
+        "active_command": kind,
         "started_at": stamp.at,
         "attempt": 1,
     }
@@ -191,14 +200,14 @@ def conclude(
         fault = engine_fault(command, evidence, ())
         attempt = Attempt(command=command, run_id=marker.run_id, at=stamp.at, error=fault)
         return restored(marker, before, attempt, stamp)
-    resources = assess(
+    resources = Assessment(
         marker.resources.planned,
         journal,
         marker.resources.inventory,
         evidence.state,
         refusals,
         ended_well=evidence.exit_code == 0,
-    )
+    ).resources()
     carried = _carried_doubts(marker.resources.in_doubt, resources)
     fresh = (doubt.model_copy(update={"at": stamp.at}) for doubt in resources.in_doubt)
     resources = resources.model_copy(update={"in_doubt": (*carried, *fresh)})

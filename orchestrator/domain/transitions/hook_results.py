@@ -31,19 +31,6 @@ _UNKNOWN: Mapping[HookKind, str] = {
 HookVerdict = Literal["done", "failed", "unknown"]
 
 
-class HookStart(Struct, frozen=True):
-    """
-    A hook that is about to run: ``by`` is its declaration without values, ``target`` that of its
-    module, None for a command.
-    """
-
-    kind: HookKind
-    by: str
-    run_id: str
-    reason: str | None = None
-    target: str | None = None
-
-
 class HookOutcome(Struct, frozen=True):
     """
     The outcome of a hook. ``fault`` is None only if it is done.

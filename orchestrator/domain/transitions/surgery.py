@@ -15,7 +15,7 @@ from orchestrator.domain.record.objects import AdoptedObject, Doubt, Resources, 
 from orchestrator.domain.record.record import Attempt, Fault, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.transitions.absence import MutationEvidence, engine_fault, unapplied_fault
-from orchestrator.domain.transitions.assessment import assess, bound_to
+from orchestrator.domain.transitions.assessment import Assessment, bound_to
 from orchestrator.domain.transitions.doubts import (
     StateObservation,
     missing_from_state,
@@ -143,7 +143,9 @@ def _with_updates(
     """
     ended_well = evidence.exit_code == 0
     planned, before = marker.resources.planned, marker.resources.inventory
-    assessed = assess(planned, evidence.journal, before, evidence.state, ended_well=ended_well)
+    assessed = Assessment(
+        planned, evidence.journal, before, evidence.state, ended_well=ended_well
+    ).resources()
     keys = {(doubt.address, doubt.action) for doubt in resources.in_doubt}
     fresh = tuple(
         doubt.model_copy(update={"at": stamp.at})
