@@ -32,7 +32,7 @@ from orchestrator.domain.record.record import Source
 from orchestrator.domain.record.run_record import Lease
 from orchestrator.domain.target import Target
 from orchestrator.ports.store import OperationStore
-from orchestrator.stores.object_clients import open_bucket
+from orchestrator.stores.bucket import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from orchestrator.stores.postgres import PostgresStore
 from orchestrator.stores.sqlite import SqliteStore

@@ -64,7 +64,7 @@ def open_store(
         from orchestrator.stores.postgres import PostgresStore
 
         return PostgresStore(_conninfo(url, config or {}, environ), project=project)
-    from orchestrator.stores.object_clients import open_bucket
+    from orchestrator.stores.bucket import open_bucket
     from orchestrator.stores.objects import ObjectsStore
 
     return ObjectsStore(open_bucket(url, config or {}, environ), project=project)
@@ -80,7 +80,7 @@ def public_url(environ: Mapping[str, str], location: StoreLocation) -> str:
         from orchestrator.stores.postgres import database_url
 
         return database_url(_conninfo(url, location.config, environ))
-    from orchestrator.stores.object_clients import bucket_url
+    from orchestrator.stores.bucket import bucket_url
 
     return bucket_url(url, location.config)
 

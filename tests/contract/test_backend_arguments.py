@@ -12,7 +12,7 @@ import pytest
 from obstore.store import AzureStore, GCSStore, S3Store
 
 from orchestrator.errors import Invalid
-from orchestrator.stores.object_clients import open_bucket
+from orchestrator.stores.bucket import open_bucket
 from tests.project import REPOSITORY
 
 DOCUMENTED = {

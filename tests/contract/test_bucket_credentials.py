@@ -23,7 +23,7 @@ import pytest
 from obstore.store import S3Store
 
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.object_clients import open_bucket
+from orchestrator.stores.bucket import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from tests.certificates import certified
 from tests.contract.stores import shared_place

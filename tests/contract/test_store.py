@@ -27,7 +27,7 @@ from orchestrator.domain.target import Target
 from orchestrator.domain.values import changed_fields, replace
 from orchestrator.errors import Fenced, StoreUnavailable
 from orchestrator.ports.store import OperationStore
-from orchestrator.stores.object_clients import open_bucket
+from orchestrator.stores.bucket import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from orchestrator.stores.sql_store import SqlStore
 from orchestrator.stores.sqlite import SqliteStore

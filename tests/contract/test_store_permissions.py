@@ -13,7 +13,7 @@ import pytest
 from orchestrator.app.commands.store import check_store
 from orchestrator.domain.record.run_record import Claim
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.object_clients import open_bucket
+from orchestrator.stores.bucket import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from orchestrator.stores.postgres import PostgresStore
 from tests.contract.stores import bucket_place, postgres, shared_place

@@ -27,7 +27,7 @@ from cryptography.x509.oid import NameOID
 from obstore.store import AzureStore
 
 from orchestrator.errors import Invalid, StoreUnavailable
-from orchestrator.stores.object_clients import open_bucket
+from orchestrator.stores.bucket import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from tests.certificates import certified
 from tests.loopback import served

@@ -21,7 +21,7 @@ import pytest
 from fixtures.fakecloud import Cloud
 from orchestrator.domain.target import Target
 from orchestrator.errors import Fenced, StoreUnavailable
-from orchestrator.stores.object_clients import open_bucket
+from orchestrator.stores.bucket import open_bucket
 from orchestrator.stores.objects import ObjectsStore
 from orchestrator.stores.postgres import PostgresStore
 from tests.aws.proxy import Fault, Proxy, proxy_before
