@@ -142,26 +142,34 @@ class PatientConnection(sqlite3.Connection):
                     raise
 
 
-class Database:
-    """
-    The file and its only connection. Not thread-safe: the store holds a lock.
+#: Bytes that a probe writes: more than the record of a large step.
+_PROBE_SIZE = 64 * 1024
 
-    ``busy_timeout`` is how many seconds a statement waits for other processes. If the file is not
-    ``writable``, or the disk is full, a private copy is read: in WAL mode SQLite must write even to
-    read.
+#: Up to this size in bytes a probe reads the whole file: later a run must not wait for that.
+_CHECKED_SIZE = 64 * 1024 * 1024
+
+
+class SqliteStore(SqlStore):
+    """
+    Operation records in ``path``, by one connection. Reading creates neither the file nor its
+    directory.
+
+    Raises StoreUnavailable on network file systems: their locks and shared memory do not work
+    across machines. ``mounts`` are the mounted file systems, ``busy_timeout`` how many seconds a
+    statement waits for other processes. If the file or its directory is not ``writable``, or the
+    disk is full, a private copy is read: in WAL mode SQLite must write even to read.
     """
 
     def __init__(
         self,
         path: Path,
-        scripts: Sequence[str],
         *,
         mounts: Callable[[], Sequence[Mount]] = mount_table,
         busy_timeout: float = 30.0,
         writable: Callable[[Path], bool] = is_writable,
     ) -> None:
-        self._path = path
-        self._scripts = scripts
+        self._path = path.absolute()
+        self._lock = threading.RLock()
         self._mounts = mounts
         self._busy_timeout = busy_timeout
         self._writable = writable
@@ -170,7 +178,65 @@ class Database:
         self._connection: sqlite3.Connection | None = None
         self._file: tuple[int, int] | None = None
 
-    def existing(self) -> sqlite3.Connection | None:
+    @property
+    def url(self) -> str:
+        return self._path.as_uri().replace("file://", "sqlite://", 1)
+
+    @property
+    def _place(self) -> str:
+        return str(self._path)
+
+    def probe(self) -> None:
+        """
+        Write and remove data of the size of a large record, and check the file for damage.
+        """
+        self._write("put_probe", {"size": _PROBE_SIZE})
+        self._write("drop_probes", {})
+        (size,) = self._select("size", {})[0]
+        damage = self._select("check", {}) if size <= _CHECKED_SIZE else [("ok",)]
+        if damage != [("ok",)]:
+            raise StoreUnavailable(
+                f"{self._path}: damaged: {' '.join(str(damage[0][0]).split())}",
+                hint="keep a copy, then restore a backup or use `sqlite3 FILE .recover`",
+            )
+
+    def close(self) -> None:
+        with self._lock, readable_errors(self._path):
+            self._close()
+
+    def _select(self, query: str, parameters: Parameters) -> list[Row]:
+        with self._lock, readable_errors(self._path):
+            connection = self._existing()
+            if connection is None:
+                return []
+            return connection.execute(queries()[query], parameters).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Run]:
+        """
+        Run a write transaction: durable at the end, rolled back on an exception. Creates the file.
+        """
+        with self._lock, readable_errors(self._path):
+            connection = self._existing()
+            if connection is None:
+                self._create()
+                connection = self._existing()
+            if connection is None:
+                raise StoreUnavailable(f"{self._path}: it was removed as soon as it was made")
+            if self._full is not None:
+                raise self._full
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield lambda name, parameters: connection.execute(queries()[name], parameters)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    # What went wrong first is what the caller must hear.
+                    with suppress(sqlite3.Error):
+                        connection.execute("ROLLBACK")
+                raise
+
+    def _existing(self) -> sqlite3.Connection | None:
         """
         Return the connection, None if there is no file. Creates nothing.
         """
@@ -198,51 +264,18 @@ class Database:
 
     def _open(self, *, is_copy: bool) -> sqlite3.Connection:
         try:
-            connection = self._connect(self._copied() if is_copy else self._path, "rw")
+            connection = self._connect(self._copied() if is_copy else self._path)
             self._connection = connection
             self._require_ours(connection)
-            migrate(connection, self._scripts, place=str(self._path))
+            migrate(connection, migrations(), place=str(self._path))
             connection.execute("PRAGMA journal_mode = WAL")
             if is_copy:
                 connection.execute("PRAGMA query_only = ON")
             self._file = _identity(self._path)
         except BaseException:
-            self.close()
+            self._close()
             raise
         return connection
-
-    @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
-        """
-        Run a write transaction: durable at the end, rolled back on an exception. Creates the file.
-        """
-        connection = self.existing()
-        if connection is None:
-            self._create()
-            connection = self.existing()
-        if connection is None:
-            raise StoreUnavailable(f"{self._path}: it was removed as soon as it was made")
-        if self._full is not None:
-            raise self._full
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield connection
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                # What went wrong first is what the caller must hear.
-                with suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
-            raise
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        if self._copy is not None:
-            self._copy.cleanup()
-            self._copy = None
-            self._full = None
 
     def _copied(self) -> Path:
         """
@@ -256,7 +289,7 @@ class Database:
                 target.write_bytes(source.read_bytes())
         return copy
 
-    def _connect(self, path: Path, mode: str) -> PatientConnection:
+    def _connect(self, path: Path) -> PatientConnection:
         longer = len(os.fsencode(path)) - _LONGEST
         if longer > 0:
             raise StoreUnavailable(
@@ -264,7 +297,7 @@ class Database:
                 hint="move the project to a shorter path, or name another file by operations.url",
             )
         connection = sqlite3.connect(
-            f"{path.as_uri()}?mode={mode}",
+            f"{path.as_uri()}?mode=rw",
             uri=True,
             timeout=min(_TURN, self._busy_timeout),
             isolation_level=None,
@@ -295,9 +328,9 @@ class Database:
             with tempfile.TemporaryDirectory(dir=parent, prefix=".new-store-") as scratch:
                 new = Path(scratch) / self._path.name
                 os.close(os.open(new, os.O_CREAT | os.O_WRONLY, 0o600))
-                with closing(self._connect(new, "rw")) as connection:
+                with closing(self._connect(new)) as connection:
                     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                    migrate(connection, self._scripts, place=str(self._path))
+                    migrate(connection, migrations(), place=str(self._path))
                     connection.execute("PRAGMA journal_mode = WAL")
                 new.rename(self._path)
             os.fsync(handle)
@@ -340,97 +373,16 @@ class Database:
                 hint="name a path on a local disk as operations.url",
             )
 
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        if self._copy is not None:
+            self._copy.cleanup()
+            self._copy = None
+            self._full = None
+
 
 def _identity(path: Path) -> tuple[int, int]:
     status = path.stat()
     return status.st_dev, status.st_ino
-
-
-#: Bytes that a probe writes: more than the record of a large step.
-_PROBE_SIZE = 64 * 1024
-
-#: Up to this size in bytes a probe reads the whole file: later a run must not wait for that.
-_CHECKED_SIZE = 64 * 1024 * 1024
-
-
-class SqliteStore(SqlStore):
-    """
-    Operation records in ``path``. Reading creates neither the file nor its directory.
-
-    Raises Refused on network file systems: their locks and shared memory do not work across
-    machines. ``mounts`` are the mounted file systems, ``busy_timeout`` how many seconds to wait for
-    other processes. If the file or its directory is not ``writable``, it is only read.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        mounts: Callable[[], Sequence[Mount]] = mount_table,
-        busy_timeout: float = 30.0,
-        writable: Callable[[Path], bool] = is_writable,
-    ) -> None:
-        self._path = path.absolute()
-        self._lock = threading.RLock()
-        self._database = Database(
-            self._path, migrations(), mounts=mounts, busy_timeout=busy_timeout, writable=writable
-        )
-
-    @property
-    def url(self) -> str:
-        return self._path.as_uri().replace("file://", "sqlite://", 1)
-
-    @property
-    def _place(self) -> str:
-        return str(self._path)
-
-    def probe(self) -> None:
-        """
-        Write and remove data of the size of a large record, and check the file for damage.
-        """
-        with self._lock, readable_errors(self._path):
-            with self._database.transaction() as connection:
-                connection.execute(queries()["put_probe"], {"size": _PROBE_SIZE})
-            with self._database.transaction() as connection:
-                connection.execute(queries()["drop_probes"])
-            result = _checked(connection)
-        if result != "ok":
-            raise StoreUnavailable(
-                f"{self._path}: damaged: {' '.join(str(result).split())}",
-                hint="keep a copy, then restore a backup or use `sqlite3 FILE .recover`",
-            )
-
-    def close(self) -> None:
-        """
-        Close the file. A later call opens it again.
-        """
-        with self._lock, readable_errors(self._path):
-            self._database.close()
-
-    def _select(self, query: str, parameters: Parameters) -> list[Row]:
-        with self._lock, readable_errors(self._path):
-            connection = self._database.existing()
-            if connection is None:
-                return []
-            return connection.execute(queries()[query], parameters).fetchall()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[Run]:
-        with (
-            self._lock,
-            readable_errors(self._path),
-            self._database.transaction() as connection,
-        ):
-            yield lambda name, parameters: connection.execute(queries()[name], parameters)
-
-
-def _checked(connection: sqlite3.Connection) -> str:
-    """
-    Return "ok", or the damage, of a file that is small enough to be read on every run.
-    """
-    size = connection.execute(
-        "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
-    ).fetchone()[0]
-    if size > _CHECKED_SIZE:
-        return "ok"
-    return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])

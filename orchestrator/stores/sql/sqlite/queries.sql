@@ -81,3 +81,9 @@ INSERT INTO probes (data) VALUES (zeroblob(:size));
 
 -- name: drop_probes
 DELETE FROM probes;
+
+-- name: size
+SELECT page_count * page_size FROM pragma_page_count, pragma_page_size;
+
+-- name: check
+PRAGMA quick_check(1);
