@@ -151,12 +151,9 @@ class DirectoryWorkDirs:
     @contextlib.contextmanager
     def lock(self, blueprint: str, environment: str) -> Iterator[None]:
         place = self._work / blueprint / environment
-        try:
+        with _failure_in("init", place):
             make_private(place)
             descriptor = os.open(place / ".held", os.O_WRONLY | os.O_CREAT, 0o600)
-        except OSError as exc:
-            message = f"{exc.filename or place}: {exc.strerror}"
-            raise EngineFailed("init", message) from exc
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -189,7 +186,8 @@ class DirectoryWorkDirs:
         backend = render(setup.backend_type, setup.backend_config, self._project)
         where = location(setup.backend_type, setup.backend_config, self._project)
         generated = generate(snapshot, setup, backend=backend, shown=str(target))
-        try:
+        what = f"cannot prepare the working directory of {target}: "
+        with _failure_in("init", self._work, what):
             layout = Layout(self._work, self._work / work_path(target), snapshot.module_path)
             with self._small_files:
                 layout.lay_out(snapshot, generated, setup.lock_file)
@@ -207,10 +205,6 @@ class DirectoryWorkDirs:
             if setup.backend_type in _PLACE:
                 alike = _init_basis(snapshot, _without_place(generated), engine, setup.early_digest)
                 init_key = layout.init_digest(alike)
-        except OSError as exc:
-            place = exc.filename or self._work
-            message = f"cannot prepare the working directory of {target}: {place}: {exc.strerror}"
-            raise EngineFailed("init", message) from exc
         return WorkDir(
             directory=layout.directory,
             location=where,
@@ -237,10 +231,8 @@ class DirectoryWorkDirs:
     def mark_initialised(self, root: WorkDir) -> None:
         # Before the note: a directory whose backend is another one must not pass for initialised.
         self._check_backend(root)
-        try:
+        with _failure_in("init", root.directory):
             self._layout(root).remember_init()
-        except OSError as exc:
-            raise EngineFailed("init", f"{exc.filename}: {exc.strerror}") from exc
 
     def lock_file(self, root: WorkDir) -> bytes | None:
         try:
@@ -292,22 +284,19 @@ class DirectoryWorkDirs:
         while target.exists():  # of an earlier attempt: both are evidence
             number += 1
             target = place / f"{number}-{file.name}"
-        try:
+        with _failure_in("surgery", file):
             file.chmod(0o600)
             shutil.move(file, target)
-        except OSError as exc:
-            raise EngineFailed("surgery", f"{file}: {exc.strerror}") from exc
         return target
 
     @contextlib.contextmanager
     def with_files(self, root: WorkDir, files: Mapping[str, str]) -> Iterator[None]:
         paths = [root.directory / name for name in files]
         try:
-            for path, text in zip(paths, files.values(), strict=True):
-                write_private(path, text.encode())
-            yield
-        except OSError as exc:
-            raise EngineFailed("plan", f"{exc.filename}: {exc.strerror}") from exc
+            with _failure_in("plan", root.directory):
+                for path, text in zip(paths, files.values(), strict=True):
+                    write_private(path, text.encode())
+                yield
         finally:
             for path in paths:
                 path.unlink(missing_ok=True)
@@ -319,7 +308,7 @@ class DirectoryWorkDirs:
         Installed providers and modules are shared with ``root``, so that its ``init`` downloads
         nothing.
         """
-        try:
+        with _failure_in("readback", place):
             directory = self._layout(root).copy_to(place / "root")
             state_file = place / "private.tfstate"
             backend = {"local": {"path": str(state_file)}}
@@ -327,9 +316,6 @@ class DirectoryWorkDirs:
             files = {BACKEND_FILE: backend_text(settings), **extra}
             for name, text in files.items():
                 write_private(directory / name, text.encode())
-        except OSError as exc:
-            message = f"{exc.filename or place}: {exc.strerror}"
-            raise EngineFailed("readback", message) from exc
         return replace(
             root,
             directory=directory,
@@ -389,7 +375,7 @@ class DirectoryWorkDirs:
         key = hashlib.sha256(
             json.dumps([basis, configurations], sort_keys=True).encode()
         ).hexdigest()
-        try:
+        with _failure_in("plan", place):
             for name, data in {**files, "terraform.tfstate": state}.items():
                 write_private(place / name, data)
             init_needed = not self._link_composed_init(place, modules, key)
@@ -398,9 +384,6 @@ class DirectoryWorkDirs:
                 if root.required_providers:
                     text = backend_text({"required_providers": root.required_providers})
                     write_private(directory / BACKEND_FILE, text.encode())
-        except OSError as exc:
-            message = f"{exc.filename or place}: {exc.strerror}"
-            raise EngineFailed("plan", message) from exc
         return WorkDir(
             directory=place,
             location=str(place / "terraform.tfstate"),
@@ -471,6 +454,18 @@ class DirectoryWorkDirs:
     def _layout(self, root: WorkDir) -> Layout:
         parts = root.directory.relative_to(self._work).parts
         return Layout(self._work, self._work.joinpath(*parts[:3]), "/".join(parts[3:]) or ".")
+
+
+@contextlib.contextmanager
+def _failure_in(phase: str, place: Path, what: str = "") -> Iterator[None]:
+    """
+    Convert errors of the file system to EngineFailed in a phase.
+    """
+    try:
+        yield
+    except OSError as exc:
+        message = f"{what}{exc.filename or place}: {exc.strerror}"
+        raise EngineFailed(phase, message) from exc
 
 
 def _without_place(generated: Generated) -> Generated:
