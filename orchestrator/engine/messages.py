@@ -354,6 +354,12 @@ def _logged(data: dict[str, Any], mask: Mask) -> list[Message]:
     return [LogLine(mask(str(data["@message"])))]
 
 
+#: What only says that something is read or under way.
+_QUIET = (
+    *("provision_start", "provision_complete", "provision_errored", "refresh_start"),
+    *("ephemeral_op_start", "ephemeral_op_progress"),
+    *("ephemeral_op_complete", "ephemeral_op_errored"),
+)
 _PARSERS: Mapping[str, Callable[[dict[str, Any], Mask], list[Message]]] = {
     "version": _version,
     "planned_change": _planned,
@@ -366,13 +372,6 @@ _PARSERS: Mapping[str, Callable[[dict[str, Any], Mask], list[Message]]] = {
     "diagnostic": _diagnosed,
     "provision_progress": _provisioning,
     "change_summary": _summarised,
-    "provision_start": _quiet,
-    "provision_complete": _quiet,
-    "provision_errored": _quiet,
-    "refresh_start": _quiet,
     "refresh_complete": _refreshed,
-    "ephemeral_op_start": _quiet,
-    "ephemeral_op_progress": _quiet,
-    "ephemeral_op_complete": _quiet,
-    "ephemeral_op_errored": _quiet,
+    **dict.fromkeys(_QUIET, _quiet),
 }

@@ -4,6 +4,7 @@ The kind and version of an engine program, which may depend on the directory.
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 import shutil
@@ -156,8 +157,15 @@ class VersionManager:
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 _TERM = re.compile(r"\s*(=|!=|>=|<=|>|<|~>)?\s*(\S+)\s*")
-
 Numbers = tuple[int, ...]
+_OPERATORS: Mapping[str, Callable[[Numbers, Numbers], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
 
 
 class BadConstraint(ValueError):
@@ -251,7 +259,7 @@ def _fits(have: Numbers, term: str) -> bool:
     match = _TERM.fullmatch(term)
     if match is None:
         raise BadConstraint(f"{term.strip()!r} is no constraint")
-    operator, text = match[1] or "=", match[2]
+    sign, text = match[1] or "=", match[2]
     parsed = _VERSION.fullmatch(text)
     if parsed is None:
         raise BadConstraint(f"{text!r} is no version")
@@ -259,22 +267,10 @@ def _fits(have: Numbers, term: str) -> bool:
         raise BadConstraint(f"leave out the pre-release part of {text!r}: engines refuse it")
     numbers = tuple(map(int, parsed[1].split(".")))
     want = _padded(numbers)
-    match operator:
-        case "=":
-            return have == want
-        case "!=":
-            return have != want
-        case ">":
-            return have > want
-        case ">=":
-            return have >= want
-        case "<":
-            return have < want
-        case "<=":
-            return have <= want
-        case _:  # ~>: only the last number given may grow
-            fixed = len(numbers) - 1
-            return have >= want and have[:fixed] == numbers[:fixed]
+    if sign == "~>":  # only the last number given may grow
+        fixed = len(numbers) - 1
+        return have >= want and have[:fixed] == numbers[:fixed]
+    return _OPERATORS[sign](have, want)
 
 
 def _numbers(text: str, what: str) -> Numbers:

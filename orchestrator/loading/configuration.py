@@ -114,11 +114,11 @@ class _Reader:
         start = self._skip(pos)
         match self._text[start]:
             case "{":
-                pairs, end = self._pairs(start)
+                pairs, end = self._members(start)
                 return _Node(start, end, pairs=tuple(pairs))
             case "[":
-                elements, end = self._elements(start)
-                return _Node(start, end, elements=tuple(elements))
+                pairs, end = self._members(start)
+                return _Node(start, end, elements=tuple(node for *_, node in pairs))
             case '"':
                 text, end = self._decoder.raw_decode(self._text, start)
                 at = self._lines.at(start)
@@ -127,6 +127,24 @@ class _Reader:
                 return _Node(start, end, text=text)
         _, end = self._decoder.raw_decode(self._text, start)
         return _Node(start, end)
+
+    def _members(self, start: int) -> tuple[list[tuple[str, int, _Node]], int]:
+        """
+        Return the members of an object or array, those of an array with the key "", and its end.
+        """
+        members: list[tuple[str, int, _Node]] = []
+        pos = self._skip(start + 1)
+        while self._text[pos] not in "}]":
+            key, key_at = "", pos
+            if self._text[start] == "{":
+                key, end = self._decoder.raw_decode(self._text, pos)
+                pos = self._skip(end) + 1
+            node = self.node(pos)
+            members.append((key, key_at, node))
+            pos = self._skip(node.end)
+            if self._text[pos] == ",":
+                pos = self._skip(pos + 1)
+        return members, pos + 1
 
     def blocks(self, kind: str, labels: int, node: _Node, start: int) -> Iterator[Block]:
         """
@@ -168,28 +186,6 @@ class _Reader:
     def _skip(self, pos: int) -> int:
         match = _SPACE.match(self._text, pos)
         return match.end() if match else pos
-
-    def _pairs(self, start: int) -> tuple[list[tuple[str, int, _Node]], int]:
-        pairs: list[tuple[str, int, _Node]] = []
-        pos = self._skip(start + 1)
-        while self._text[pos] != "}":
-            key, end = self._decoder.raw_decode(self._text, pos)
-            node = self.node(self._skip(end) + 1)
-            pairs.append((key, pos, node))
-            pos = self._skip(node.end)
-            if self._text[pos] == ",":
-                pos = self._skip(pos + 1)
-        return pairs, pos + 1
-
-    def _elements(self, start: int) -> tuple[list[_Node], int]:
-        elements: list[_Node] = []
-        pos = self._skip(start + 1)
-        while self._text[pos] != "]":
-            elements.append(self.node(pos))
-            pos = self._skip(elements[-1].end)
-            if self._text[pos] == ",":
-                pos = self._skip(pos + 1)
-        return elements, pos + 1
 
 
 @dataclass(slots=True)

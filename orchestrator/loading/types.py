@@ -118,8 +118,7 @@ class _Parser:
         return inner
 
     def _tuple(self, depth: int) -> Type:
-        self._expect("(")
-        self._expect("[")
+        self._expect("(", "[")
         elements = []
         while not self._accept("]"):
             elements.append(self.parse(depth + 1))
@@ -128,8 +127,7 @@ class _Parser:
         return Type("tuple", elements=tuple(elements))
 
     def _object(self, depth: int) -> Type:
-        self._expect("(")
-        self._expect("{")
+        self._expect("(", "{")
         attributes: dict[str, Type] = {}
         optional: set[str] = set()
         defaulted: set[str] = set()
@@ -173,10 +171,11 @@ class _Parser:
             return True
         return False
 
-    def _expect(self, token: str) -> None:
-        next_token = self._next()
-        if next_token != token:
-            raise ValueError(f"{token!r} expected, not {next_token!r}")
+    def _expect(self, *tokens: str) -> None:
+        for token in tokens:
+            next_token = self._next()
+            if next_token != token:
+                raise ValueError(f"{token!r} expected, not {next_token!r}")
 
 
 def convert(wanted: Type, node: Node, problems: Problems, *, what: str) -> Json:
