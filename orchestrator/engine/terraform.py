@@ -61,7 +61,7 @@ from orchestrator.ports.engine import (
     Request,
     ShowPlan,
 )
-from orchestrator.ports.system import Processes, StopToken
+from orchestrator.ports.system import StopToken
 
 _POLL = 0.03  # seconds between looks at the output; the end itself is noticed at once
 _QUESTION_POLL = 0.01  # the same while an engine is about to wait for us
@@ -85,7 +85,6 @@ class TerraformEngine:
         info: EngineInfo,
         *,
         environment: Mapping[str, str],
-        processes: Processes | None = None,
         plugin_cache: PluginCache | None = None,
     ) -> None:
         self._plugin_cache = plugin_cache
@@ -95,7 +94,7 @@ class TerraformEngine:
         self._waiting: dict[CallFiles, tuple[Question, ShutdownLadder, Transcript]] = {}
         self._info = info
         self._environment = dict(environment)
-        self._processes = processes or SystemProcesses()
+        self._processes = SystemProcesses()
 
     @property
     def info(self) -> EngineInfo:

@@ -20,7 +20,6 @@ from orchestrator.domain.blueprint.blueprint import (
     EngineRequirement,
     InputValue,
 )
-from orchestrator.domain.blueprint.check_settings import validate_check
 from orchestrator.domain.blueprint.references import Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.target import Target
@@ -40,9 +39,8 @@ from orchestrator.loading.environments import DEFAULT, effective_blueprint, merg
 from orchestrator.loading.files import read_text
 from orchestrator.loading.hooks import RawHook, parse_hooks
 from orchestrator.loading.inputs import InputPolicy, check_written
-from orchestrator.loading.linking import CheckValidator, ModuleReader, StepLinker, StoredModule
+from orchestrator.loading.linking import StepLinker, StoredModule
 from orchestrator.loading.located_templates import known_values
-from orchestrator.loading.modules import read_module
 from orchestrator.loading.raw_steps import RawStep, backend_rules, parse_backend, parse_step
 from orchestrator.loading.schema import RawBlueprint, parse_blueprint
 from orchestrator.loading.sources import is_from
@@ -249,8 +247,6 @@ def load_deployment(
     *,
     stored_modules: Mapping[str, StoredModule] | None = None,
     run_command: Callable[[Sequence[str]], str] | None = None,
-    read_module: ModuleReader = read_module,
-    validate_check: CheckValidator | None = validate_check,
 ) -> Deployment:
     """
     Load the blueprint in an environment, with its inputs and modules, and check it as a whole.
@@ -278,8 +274,6 @@ def load_deployment(
         blueprint=blueprint,
         project=reading.project,
         base=reading.path.parent,
-        read_module=read_module,
-        validate_check=validate_check,
         problems=problems,
         modules_from="recorded" if input_policy is InputPolicy.AVAILABLE else "present",
         stored_modules=stored_modules or {},

@@ -7,9 +7,9 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -23,6 +23,7 @@ from orchestrator.domain.blueprint.blueprint import (
     Step,
     Variable,
 )
+from orchestrator.domain.blueprint.check_settings import validate_check
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
@@ -32,7 +33,7 @@ from orchestrator.errors import Invalid, Location
 from orchestrator.loading.behaviour import Behaviour, parse_behaviour, parse_defaults, read_defaults
 from orchestrator.loading.hooks import RawHook, check_order, check_references, parse_hooks
 from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules
-from orchestrator.loading.modules import split_reference
+from orchestrator.loading.modules import read_module, split_reference
 from orchestrator.loading.project import ProjectFiles
 from orchestrator.loading.raw_steps import RawStep, step_graph
 from orchestrator.loading.schema import RawBlueprint
@@ -40,21 +41,6 @@ from orchestrator.loading.types import ANY, Type, convert, parse_type
 
 #: How sources that are fetched begin: by a scheme, forced to one (``git::``), or by a user's name.
 _REMOTE = re.compile(r"[a-z0-9+.-]+:(:|//)|[\w.-]+@", re.IGNORECASE)
-
-
-class ModuleReader(Protocol):
-    """
-    Reads a module as `orchestrator.loading.modules.read_module` does.
-    """
-
-    def __call__(
-        self,
-        directory: Path,
-        *,
-        shown: str,
-        package: Path | None = None,
-        engine: EngineKind = "terraform",
-    ) -> Module: ...
 
 
 class StoredModule(Struct, frozen=True):
@@ -68,14 +54,11 @@ class StoredModule(Struct, frozen=True):
     defaults: str
 
 
-CheckValidator = Callable[[str, Mapping[str, object]], Sequence[str]]
-
-
 class StepLinker(Struct, frozen=True):
     """
     Links the steps of one blueprint. ``base`` is the directory of the blueprint.
 
-    ``validate_check`` returns the problems of a check's settings. ``modules_from`` is "recorded"
+    ``modules_from`` is "recorded"
     for commands that work from recorded snapshots: then it is no problem if a module can no longer
     be read or no longer fits its step. ``stored_modules`` replace those of the project, by step.
     """
@@ -83,8 +66,6 @@ class StepLinker(Struct, frozen=True):
     blueprint: RawBlueprint
     project: ProjectFiles
     base: Path
-    read_module: ModuleReader
-    validate_check: CheckValidator | None
     problems: Problems
     modules_from: Literal["present", "recorded"] = "present"
     stored_modules: Mapping[str, StoredModule] = field(default_factory=dict)
@@ -162,7 +143,7 @@ class StepLinker(Struct, frozen=True):
         if directory is not None:
             with contextlib.suppress(Invalid):
                 around = self.base / package if package else None
-                return self.read_module(
+                return read_module(
                     directory, shown=str(directory), package=around, engine=self.engine
                 )
         return Module(directory=os.path.normpath(self.base / name), variables={}, outputs={})
@@ -173,7 +154,7 @@ class StepLinker(Struct, frozen=True):
     def _read(self, directory: Path, package: Path | None) -> Module | None:
         try:
             shown = self.project.show(directory)
-            return self.read_module(directory, shown=shown, package=package, engine=self.engine)
+            return read_module(directory, shown=shown, package=package, engine=self.engine)
         except Invalid as exc:
             self.problems.extend(exc.problems)
             return None
@@ -208,9 +189,9 @@ class StepLinker(Struct, frozen=True):
             if outputs is not None:
                 rules = ReferenceRules("verify", inputs=variables, outputs=outputs)
                 rules.check(value, self.problems)
-            if self.validate_check is not None and value.literal:
+            if value.literal:
                 settings = value.template.resolve(_no_value).value
-                for message in self.validate_check(spec.kind, settings):
+                for message in validate_check(spec.kind, settings):
                     self.problems.add(f"{spec.kind}: {message}", value.node.at)
 
     def _check_variables(self, step: LinkedStep) -> None:

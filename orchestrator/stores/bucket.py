@@ -42,6 +42,9 @@ _NO_ANSWER = {"Connect": "cannot be reached", "Timeout": "does not answer"}
 #: What S3 and Google, and Azure, say where the bucket is there and the object is not.
 _NO_OBJECT = ("NoSuchKey", "BlobNotFound")
 
+#: Writers at once, and rounds of them, that must not both win where conditional writes are proven.
+_WRITERS, _ROUNDS = 16, 4
+
 Version = dict[str, str | None]
 
 
@@ -143,40 +146,40 @@ class Bucket(Struct, frozen=True):
                 for item in page:
                     yield item["path"].partition(f"{self.directory}/")[2], etag(item)
 
-    def prove_conditional_writes(self, *, writers: int = 16, rounds: int = 4) -> None:
+    def prove_conditional_writes(self) -> None:
         """
         Let many writers race to create and to update one object, for some rounds.
 
         Raises StoreUnavailable if more than one of them wins. Two sequential writes would prove
         nothing: some servers are right in sequence and wrong in a race.
         """
-        for _ in range(rounds):
+        for _ in range(_ROUNDS):
             name = f"probes/{uuid.uuid4().hex}"
             try:
-                self._race(name, writers, None)
+                self._race(name, None)
                 current = self.get(name)
                 assert current is not None, "somebody created it"
-                self._race(name, writers, current.version)
+                self._race(name, current.version)
             finally:
                 self.delete(name)
 
-    def _race(self, name: str, writers: int, version: Version | None) -> None:
-        start = threading.Barrier(writers)
+    def _race(self, name: str, version: Version | None) -> None:
+        start = threading.Barrier(_WRITERS)
         # Bytes of their own: equal ones have equal tags, and a condition on them holds again.
-        texts = [uuid.uuid4().bytes for _ in range(writers)]
+        texts = [uuid.uuid4().bytes for _ in range(_WRITERS)]
 
         def write(number: int) -> bool:
             start.wait()
             return self.put_if(name, texts[number], version) is not None
 
-        with ThreadPoolExecutor(writers) as pool:
-            winners = [number for number, won in enumerate(pool.map(write, range(writers))) if won]
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            winners = [number for number, won in enumerate(pool.map(write, range(_WRITERS))) if won]
         current = self.get(name)
         # None is fine: the answer to the winner may have been lost, and its retry refused.
         if len(winners) > 1 or (winners and current and current.data != texts[winners[0]]):
             what = "created" if version is None else "updated"
             raise StoreUnavailable(
-                f"{self.url}: {len(winners)} of {writers} writers {what} one object at once: "
+                f"{self.url}: {len(winners)} of {_WRITERS} writers {what} one object at once: "
                 "conditional writes do not hold there",
                 hint="entries would be lost: use another store (PostgreSQL, or a bucket whose "
                 "If-None-Match and If-Match hold under a race)",

@@ -1,5 +1,5 @@
 """
-A project on disk with modules that are described instead of written.
+A project on disk.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ from pathlib import Path
 from orchestrator.domain.blueprint.blueprint import (
     BlueprintSummary,
     Deployment,
-    Module,
-    Output,
-    Variable,
 )
 from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load_deployment
@@ -24,14 +21,13 @@ from orchestrator.project import BlueprintSelection, ProjectContext, Settings
 
 class ProjectOnDisk:
     """
-    Writes blueprints under ``root`` and loads them with module descriptions given beforehand.
+    Writes blueprints and modules under ``root`` and loads them.
 
     ``commands`` are the argument vectors that loading ran; each prints "from-command".
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.modules: dict[Path, Module] = {}
         self.commands: list[Sequence[str]] = []
         (root / "blueprints").mkdir()
         self.module("plain", optional={"x": None, "y": None}, outputs=["id", "url"])
@@ -46,22 +42,17 @@ class ProjectOnDisk:
         outputs: Iterable[str] = (),
     ) -> Path:
         """
-        Describe ``modules/<name>``: variables by type expression, outputs by name.
+        Write ``modules/<name>``: variables by type expression, outputs by name.
         """
         directory = self.root / "modules" / name
         directory.mkdir(parents=True)
-        variables = {
-            variable: Variable(
-                variable, kind, required=is_required, sensitive=variable in sensitive
-            )
-            for given, is_required in ((required or {}, True), (optional or {}, False))
-            for variable, kind in given.items()
-        }
-        self.modules[directory] = Module(
-            directory=str(directory),
-            variables=variables,
-            outputs={output: Output(output) for output in outputs},
-        )
+        blocks = [f'output "{output}" {{\n  value = null\n}}' for output in outputs]
+        for given, default in ((required or {}, ""), (optional or {}, "  default = null\n")):
+            for variable, kind in given.items():
+                lines = f"  type = {kind}\n" if kind else ""
+                lines += "  sensitive = true\n" if variable in sensitive else ""
+                blocks.append(f'variable "{variable}" {{\n{lines}{default}}}')
+        (directory / "main.tf").write_text("\n".join(blocks) + "\n")
         return directory
 
     def write(self, path: str, text: str) -> Path:
@@ -79,11 +70,6 @@ class ProjectOnDisk:
         """
         dedented = textwrap.dedent(text).lstrip("\n")
         self.write(f"blueprints/{name}.yaml", f"version: 1\nname: {name}\n{dedented}")
-
-    def read_module(
-        self, directory: Path, *, shown: str, package: Path | None = None, engine: str = "terraform"
-    ) -> Module:
-        return self.modules[directory]
 
     def run(self, argv: Sequence[str]) -> str:
         self.commands.append(tuple(argv))
@@ -105,8 +91,6 @@ class ProjectOnDisk:
             BlueprintSelection(name, environment, tuple(variables), tuple(input_files)),
             need,
             run_command=self.run,
-            read_module=self.read_module,
-            validate_check=None,
         )
 
     def _context(

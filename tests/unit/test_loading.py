@@ -4,6 +4,8 @@ Blueprints: what is loaded, and what is refused, all at once and with its place.
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from orchestrator.domain.blueprint.blueprint import Retain, RetryRule, StoreLocation
@@ -125,7 +127,8 @@ def test_all_problems_are_told_at_once_with_their_places(project: ProjectOnDisk)
         " | known: default",
         f"{place}10:40: there is no input 'cidrr' | did you mean 'cidr'?",
         f"{place}10:59: there is no step 'ap' | did you mean 'app'?",
-        f"{place}13:13: step 'app' does not set 'cidr'",
+        f"{place}13:13: step 'app' does not set 'cidr'"
+        " | the module requires it: modules/app/main.tf:4:1",
         f"{place}14:14: the module of step 'app' has no variable 'cider' | did you mean 'cidr'?",
         f"{place}14:22: there is no input 'cidrr' | did you mean 'cidr'?",
         f"{place}14:46: variable 'size' must be a number, not a list",
@@ -312,7 +315,7 @@ def test_module_yaml_gives_defaults_that_the_step_overrides(project: ProjectOnDi
     project.write(
         "modules/plain/module.yaml",
         """
-        verify: [{tcp: {port: 1}}]
+        verify: [{tcp: {host: a, port: 1}}]
         timeout: 1m
         refused_on: [Quota]
         """,
@@ -400,10 +403,10 @@ def test_text_stays_as_written_for_a_text_variable(project: ProjectOnDisk) -> No
     """
     An unquoted version such as 1.10 reaches a variable of type string as it was written.
     """
-    project.module("v", required={"version": "string", "tags": "map(string)"})
-    project.blueprint("steps: {a: {module: ../modules/v, inputs: {version: 1.10, tags: {a: 010}}}}")
+    project.module("v", required={"release": "string", "tags": "map(string)"})
+    project.blueprint("steps: {a: {module: ../modules/v, inputs: {release: 1.10, tags: {a: 010}}}}")
     inputs = project.load().steps["a"].inputs
-    assert (inputs["version"].raw, inputs["tags"].raw) == ("1.10", {"a": "010"})
+    assert (inputs["release"].raw, inputs["tags"].raw) == ("1.10", {"a": "010"})
 
 
 def test_an_input_that_does_not_fit_the_variable_is_an_error(project: ProjectOnDisk) -> None:
@@ -473,9 +476,7 @@ def test_modules_outside_need_the_settings_permission(
     A module may lie outside of the project only under a directory that the settings allow.
     """
     shared = tmp_path_factory.mktemp("shared")
-    plain = project.modules[project.root / "modules" / "plain"]
-    (shared / "m").mkdir()
-    project.modules[shared / "m"] = plain
+    shutil.copytree(project.root / "modules" / "plain", shared / "m")
     project.blueprint(f"steps: {{a: {{module: {shared}/m}}}}")
     assert "module_roots" in project.problems()[0]
     allowed = Settings(project_dir=project.root, module_roots=(shared,))
