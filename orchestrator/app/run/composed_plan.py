@@ -224,6 +224,10 @@ class _Composed:
                 self._services, self._work_dir, evidence, file, f"composed-{attempt}"
             )
             contents = self._root.contents(content)
+        for name, content in contents.items():
+            # The event stream does not tell a deposed object from its successor.
+            if any(item.deposed for item in self._states[name].objects):
+                journals[name] = journals[name].with_content(content)
         planned = {
             name: _planned_outputs(self._states[name], contents.get(name))
             for name in self._prepared
