@@ -4,6 +4,8 @@ What a provider says of destroyed objects, and what it adds up to.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from orchestrator.domain.record.entry_changes import EntryStamp, changes_in_run
@@ -122,6 +124,23 @@ def test_what_was_not_deleted_is_not_adopted_where_its_successor_is(
     (doubt,), _ = update_doubts(Resources(inventory=refs(held)), found, run_id="r", at=START)
     assert doubt.readback is not None and doubt.readback.adoptable is adoptable
     assert doubt.readback.adopts == ("id-a" if adoptable else None)
+
+
+def test_what_the_provider_could_not_tell_is_noted_with_the_doubt() -> None:
+    """
+    So that `recover` does not recommend for ever to ask again.
+    """
+    later = START + timedelta(minutes=1)
+    first, _ = update_doubts(
+        Resources(),
+        [finding("s.a", "requested"), finding("s.b", "requested")],
+        run_id="r",
+        at=START,
+    )
+    found = [finding("s.a", "unknown", why="no parent"), finding("s.b", "terminating")]
+    told, silent = update_doubts(Resources(in_doubt=first), found, run_id="r", at=later)[0]
+    assert told.readback is not None and silent.readback is None
+    assert (told.at, told.readback.verdict, told.readback.at) == (START, "unknown", later)
 
 
 def destroying(*, by: str = "provider") -> OperationRecord:

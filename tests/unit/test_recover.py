@@ -18,7 +18,13 @@ from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Retain, St
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.documents.recovery import RecoveryDocument, RecoveryStep
-from orchestrator.domain.record.objects import Doubt, Readback, ReadbackMethod, Resources
+from orchestrator.domain.record.objects import (
+    Doubt,
+    Readback,
+    ReadbackMethod,
+    Resources,
+    SavedState,
+)
 from orchestrator.domain.record.record import Attempt, Fault, Retention, Verification
 from orchestrator.domain.record.run_record import (
     InFlight,
@@ -453,6 +459,20 @@ def test_the_provider_is_asked_again_until_nothing_can_be_under_way(
     found = row(desk, now=START + timedelta(seconds=seconds))
     assert found.evidence.settling == left
     assert found.situation == situation.replace("no way", "unanswerable")
+
+
+def test_a_deleted_object_of_which_the_provider_cannot_tell_is_a_persons(desk: Desk) -> None:
+    """
+    Such as one whose parent is gone, too: asking again tells no more. It was deleted by this tool.
+    """
+    saved = SavedState(run_id=SECOND, attempt=1, host="h")
+    at = START + timedelta(seconds=70)
+    told = Readback(verdict="unknown", method="id", why="no parent", at=at)
+    changes = {"action": "forget", "saved": saved, "at": START, "readback": told}
+    doubt = LOST.model_copy(update=changes)
+    error(desk, failed_command="destroy", resources=Resources(in_doubt=(doubt,)))
+    found = row(desk, now=at)
+    assert (found.situation, found.recommended) == ("unanswerable", "manual")
 
 
 def test_a_lock_is_told_as_it_was_met(desk: Desk) -> None:

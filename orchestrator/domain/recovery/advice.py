@@ -250,7 +250,7 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.LEFT,
         "objects have left the provider state, and no import brings them back",
-        lambda context: bool(context.doubts) and all(d.action == "forget" for d in context.doubts),
+        lambda context: bool(context.doubts) and all(d.has_left_state for d in context.doubts),
         allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
         prefers=(_R.MANUAL, _R.RECONCILE),
         refused_as="in_doubt",

@@ -150,7 +150,7 @@ def update_doubts(
                     id=item.ref.id,
                     why=item.why,
                     saved=item.saved,
-                    readback=_seen_again(item, resources.inventory, at),
+                    readback=_readback(item, resources.inventory, at),
                 )
             )
         elif earlier is not None:
@@ -158,14 +158,16 @@ def update_doubts(
     return tuple(remaining), tuple(settled)
 
 
-def _seen_again(
+def _readback(
     finding: AbsenceFinding, inventory: Iterable[ObjectRef], at: datetime
 ) -> Readback | None:
     """
-    Return a readback for an object that exists although its delete was reported done: it can be
-    imported and destroyed again, unless another object of the ``inventory`` has its address. None
-    for other findings and for deposed objects.
+    Return a readback for an object of which the provider could not tell, or which exists although
+    its delete was reported done: that one can be imported and destroyed again, unless another
+    object of the ``inventory`` has its address. None for other findings and for deposed objects.
     """
+    if finding.state == "unknown":
+        return Readback(verdict="unknown", method="id", why=finding.why, at=at)
     ref = finding.ref
     occupied = any(
         other.address == ref.address and other.id != ref.id and other.deposed is None
