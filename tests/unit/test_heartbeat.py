@@ -22,9 +22,9 @@ from orchestrator.domain.record.run_record import NAMED, Lease
 from orchestrator.domain.target import Target
 from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.values import replace
-from orchestrator.errors import Spooled, Stopped, StoreUnavailable
+from orchestrator.errors import Fenced, Spooled, Stopped, StoreUnavailable
 from tests.fakes.clock import START, SetStop
-from tests.fakes.entries import OWNER, entry
+from tests.fakes.entries import OWNER, claim, entry
 from tests.fakes.services import Premises
 
 RUN = "20261129T000000000Z-000001"
@@ -137,6 +137,35 @@ def test_it_tells_until_the_outcome_is_recorded(
         assert away
 
     assert len(told(session).completed) == (1 if away else 0)
+
+
+@pytest.mark.parametrize("why", ["another run has the claim", "what it means to do is not stored"])
+def test_a_mutation_that_must_not_begin_leaves_no_marker(
+    premises: Premises, session: Session, why: str
+) -> None:
+    """
+    Law: intent first.
+    Neither is the engine called, nor does a record say that it might have been.
+    """
+    begun: list[str] = []
+
+    def call() -> MutationEvidence:
+        begun.append("call")
+        return not_started("a test")
+
+    def store() -> None:
+        if why == "another run has the claim":
+            other = claim("R2", environment="default")
+            current = premises.store.claim("web", "default")
+            assert premises.store.take_claim(other, replaces=current) is None
+        else:
+            raise StoreUnavailable("the store is away")
+
+    with pytest.raises(Fenced if why == "another run has the claim" else StoreUnavailable):
+        mutate(session, Mutation(MARKER, call, lambda marker, _: marker, None, store))
+
+    assert begun == []
+    assert premises.record("web") is None
 
 
 @pytest.mark.parametrize("wait", [False, True])
