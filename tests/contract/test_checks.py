@@ -381,6 +381,7 @@ BAD = [
     ("http", {"url": "http://h/", "headers": ["a"]}, "headers must be"),
     ("http", {"url": "http://h/", "expect": 1}, "unknown setting 'expect'"),
     ("tcp", {"host": "h"}, "port must be"),
+    ("tcp", {"port": 1}, "host must be given"),
     ("tcp", {"address": "h"}, "address must be"),
     ("tcp", {"address": "h:99999"}, "address must be"),
     ("tcp", {"address": "h:1", "port": 1}, "address must be"),

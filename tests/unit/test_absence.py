@@ -221,6 +221,26 @@ def test_a_failed_destroy_keeps_its_own_code() -> None:
     assert [d.address for d in record.resources.in_doubt] == ["s.b"]
 
 
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("Saved plan is stale", "stale_plan"),
+        ("the quota is used up", "engine_failed"),
+    ],
+)
+def test_a_plan_whose_state_has_moved_is_told_from_a_failure(said: str, code: str) -> None:
+    """
+    Nothing is wrong with the module or its provider: the step is planned again.
+    """
+    told = MutationEvidence(
+        exit_code=1, journal=journal(f"error - {said}"), state=state(["s.a id-a", "s.b id-b"])
+    )
+    attempt = conclude(destroying(), entry(), told, STAMP).last_attempt
+    assert attempt is not None
+    assert attempt.error is not None
+    assert attempt.error.code == code
+
+
 def unsure(found: CheckedState = "remaining") -> OperationRecord:
     told = ended(finding("s.a", found, why="said"), finding("s.b", "gone"))
     return conclude(destroying(), entry(), told, STAMP)

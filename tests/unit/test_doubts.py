@@ -164,3 +164,23 @@ def test_what_left_a_state_that_was_lost_in_a_killed_change_can_be_imported() ->
     assert {address: ref.id for address, ref in found.importable.items()} == {
         "aws_eip.this": "eip-1"
     }
+
+
+def test_what_cannot_be_imported_is_named_with_the_reason() -> None:
+    """
+    An import takes one id at one free address.
+    """
+    (nameless,) = refs("s.a id-a")
+    nameless = nameless.model_copy(update={"id": None})
+    lost = refs("s.b old deposed=d1", "s.c one", "s.c two", "s.d mine", "s.e alone")
+    record = entry(resources=Resources(inventory=(nameless, *lost)))
+
+    found = lost_objects(record, state(["s.d other"]))
+
+    assert list(found.importable) == ["s.e"]
+    assert {ref.address: why for ref, why in found.obstacles.items()} == {
+        "s.a": "its id is not recorded",
+        "s.b": "it was deposed: its address is another object's",
+        "s.c": "its address is recorded of one and two",
+        "s.d": "its address holds other",
+    }

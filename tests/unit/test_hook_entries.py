@@ -23,7 +23,8 @@ from orchestrator.domain.record.record import Fault, HookResult, OperationRecord
 from orchestrator.domain.record.states import IllegalMove, Status
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import HookKind, Target, hook_of, hook_step_name
-from orchestrator.domain.transitions.conclusion import hook_begun, hook_ended
+from orchestrator.domain.transitions.absence import MutationEvidence
+from orchestrator.domain.transitions.conclusion import conclude_command, hook_begun, hook_ended
 from orchestrator.domain.transitions.hook_results import (
     HookOutcome,
     command_outcome,
@@ -35,7 +36,7 @@ from orchestrator.domain.transitions.hook_results import (
 from orchestrator.domain.transitions.transitions import mark, unchanged
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
-from tests.fakes.journals import state
+from tests.fakes.journals import journal, state
 
 KINDS: tuple[HookKind, ...] = ("compensate", "before_destroy")
 RUN = "20300102T040506Z-000009"
@@ -120,6 +121,26 @@ def test_what_fails_is_error_with_all_that_was_known(kind: HookKind) -> None:
     assert (after.status, after.failed_command, after.run_id) == (Status.ERROR, kind, RUN)
     assert after.last_error == "`bin/x` ended with exit code 3: cannot"
     assert (after.outputs, after.resources) == (before.outputs, before.resources)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("why", "code"), [("there is no bin/x", "not_started"), (None, "stopped")])
+def test_what_never_began_leaves_the_step_as_it_was(
+    kind: HookKind, why: str | None, code: str
+) -> None:
+    """
+    Nothing is unknown about it: the run tells why, and the action may simply be done again.
+    """
+    before = applied()
+    evidence = MutationEvidence(None, journal(), None, not_started=why)
+
+    after = conclude_command(marked(before, kind), before, evidence, stamp(2))
+
+    assert (after.status, after.resources) == (before.status, before.resources)
+    assert (after.compensation, after.before_destroy) == (None, None)
+    assert after.last_attempt is not None
+    assert after.last_attempt.error is not None
+    assert after.last_attempt.error.code == code
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -956,3 +956,31 @@ def test_what_takes_along_the_dependents_of_an_orphan_selects_orphans() -> None:
         "orchestrator destroy web -e prod --orphaned --step compute --step server "
         "--accept-vanished WHY"
     )
+
+
+@pytest.mark.parametrize(
+    ("doubt", "word"),
+    [
+        (FOUND, "adopt it"),
+        (DISPLACED, "its address holds another object"),
+        (UNPROVEN, "is this step's"),
+        (FOREIGN, "another name"),
+        (
+            STUCK.model_copy(
+                update={
+                    "readback": Readback(
+                        verdict="unknown", method="id", why="no such host", at=START
+                    )
+                }
+            ),
+            "credentials",
+        ),
+        (STUCK, "look by hand"),
+    ],
+)
+def test_the_hint_about_a_doubt_follows_what_the_provider_answered(doubt: Doubt, word: str) -> None:
+    """
+    Whose the object is, or why nobody could say, decides what is done first.
+    """
+    fault = Fault(code="engine_failed", phase="apply", summary="it timed out")
+    assert word in str(hint_of(fault, (doubt,)))
