@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.app.steps.preparation import check_engine
 from orchestrator.domain.blueprint.blueprint import Constraint, EngineRequirement
 from orchestrator.domain.record.record import EngineRef
 from orchestrator.domain.values import replace
@@ -34,6 +35,7 @@ from orchestrator.ports.engine import (
     Unlock,
     Untaint,
 )
+from tests.fakes.entries import entry
 
 INFO = EngineInfo("terraform", "1.11.4", ("/bin/terraform",), "path", "found on PATH")
 
@@ -408,3 +410,29 @@ def test_opentofu_is_told_that_forgetting_is_meant() -> None:
     }
 
     assert option == {"1.11.7": False, "1.12.0-rc1": True, "1.12.6": True, "2.0.0": True}
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "fields", "allow_change", "warns"),
+    [
+        ("terraform", "1.11.4", {}, False, False),
+        ("terraform", "99.0.0", {}, False, True),
+        ("tofu", "1.9.0", {}, True, False),
+        ("tofu", "1.9.0", {"status": "destroyed"}, False, False),
+        ("tofu", "1.9.0", {}, False, None),
+    ],
+)
+def test_a_target_is_left_to_the_kind_of_engine_that_wrote_it(
+    kind: str, version: str, fields: dict[str, Any], allow_change: bool, warns: bool | None
+) -> None:
+    """
+    Unless the change is accepted, or nothing of it is left; an older version is only warned of.
+    """
+    writer = EngineRef.model_validate({"kind": kind, "version": version})
+    record = entry(engine=writer, **fields)
+
+    if warns is None:
+        with pytest.raises(Refused, match=r"last written by tofu 1\.9\.0"):
+            check_engine(INFO, record, allow_change=allow_change)
+    else:
+        assert (check_engine(INFO, record, allow_change=allow_change) is not None) is warns

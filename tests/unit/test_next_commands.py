@@ -92,6 +92,15 @@ def test_a_refused_command_is_offered_only_with_what_accepts_it() -> None:
     assert any("--accept-changed-secret password" in item.command for item in accepted)
 
 
+def test_a_step_that_is_well_does_not_keep_a_retry_from_being_offered() -> None:
+    """
+    The retry skips it.
+    """
+    well = advise(RecoveryContext(WEB, "network", entry(), Neighbours(), StepFacts()))
+    steps = [failed(StepFacts(failed_run="R1")), well]
+    assert any(" retry " in x.command for x in after_run(ended("retry"), steps))
+
+
 def test_what_accepts_a_refusal_is_offered_once() -> None:
     """
     The refusal names the option, and so does the record, or the records of several steps.

@@ -489,6 +489,25 @@ def test_a_lock_is_told_as_it_was_met(desk: Desk) -> None:
     assert "reconcile web -e prod --step network --at 1 --unlock 7f-1 --reason WHY" in found.hint
 
 
+@pytest.mark.parametrize(("seconds", "is_ours"), [(100, True), (170, False)])
+def test_a_lock_is_of_a_killed_run_until_its_last_sign_of_life(
+    desk: Desk, seconds: float, is_ours: bool
+) -> None:
+    """
+    What was locked later was locked by somebody else, although the run has recorded no end.
+    """
+    ran(desk, SECOND, exit_code=None)
+    desk.store.put_lease(Lease(run_id=SECOND, owner=OWNER))
+    desk.seconds += 90
+    at = START + timedelta(seconds=seconds)
+    summary = f"locked: id 7f-1, who ada@workshop, operation x, created {at:%Y-%m-%d %H:%M:%S} +0000 UTC"
+    held = Fault(code="state_locked", phase="lock", summary=summary)
+    tried = Attempt(command="apply", run_id=THIRD, at=START, error=held)
+    desk.has("network", last_attempt=tried, run_id=FIRST)
+
+    assert (row(desk).situation == "locked") is is_ours
+
+
 def test_what_has_vanished_is_accepted_by_the_offered_command(desk: Desk) -> None:
     """
     Law: state moved without us.
