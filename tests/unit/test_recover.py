@@ -500,7 +500,9 @@ def test_a_lock_is_of_a_killed_run_until_its_last_sign_of_life(
     desk.store.put_lease(Lease(run_id=SECOND, owner=OWNER))
     desk.seconds += 90
     at = START + timedelta(seconds=seconds)
-    summary = f"locked: id 7f-1, who ada@workshop, operation x, created {at:%Y-%m-%d %H:%M:%S} +0000 UTC"
+    summary = (
+        f"locked: id 7f-1, who ada@workshop, operation x, created {at:%Y-%m-%d %H:%M:%S} +0000 UTC"
+    )
     held = Fault(code="state_locked", phase="lock", summary=summary)
     tried = Attempt(command="apply", run_id=THIRD, at=START, error=held)
     desk.has("network", last_attempt=tried, run_id=FIRST)
