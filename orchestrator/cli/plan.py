@@ -145,7 +145,7 @@ def plan_command(
     document = result.document
     if place is not None and result.approval is not None:
         write_approval(place, result.approval)
-        document = with_file(document, deployment, str(out), _input_options(call, deployment))
+        document = with_file(document, deployment, str(out), _offered_options(call, deployment))
     shown = paper(sys.stdout, verbose=call.verbose)
     Reports.take(files, call.project, deployment.path).write(document, shown)
     if call.as_json:
@@ -162,13 +162,16 @@ def plan_command(
     return result.exit_code
 
 
-def _input_options(call: RunCall, deployment: Deployment) -> list[str]:
+def _offered_options(call: RunCall, deployment: Deployment) -> list[str]:
     """
-    Return the options that set inputs on this command line, without secret values.
+    Return the options of this command line that what was planned is carried out with: engine,
+    steps that left the blueprint, inputs without secret values.
     """
     variables = [text for text in call.selection.variables if not _is_secret(text, deployment)]
     files = [str(file) for file in call.selection.input_files]
     return [
+        *(("--engine", call.options.engine) if call.options.engine else ()),
+        *(("--orphaned",) if call.options.orphaned else ()),
         *(word for text in variables for word in ("-i", text)),
         *(word for file in files for word in ("--input-file", file)),
     ]

@@ -377,7 +377,14 @@ def with_approval(call: RunCall, file: Path | None, approve_only: tuple[str, ...
 
         hint = did_you_mean(unknown[0], names)
         raise Usage(f"the approval has no step {unknown[0]!r}", hint=hint)
-    plan = replace(options.plan, approval=approval, approved=True, values=True)
+    plan = replace(
+        options.plan,
+        approval=approval,
+        approved=True,
+        values=True,
+        replace=options.plan.replace or approval.replace,
+        targets=options.plan.targets or approval.targets,
+    )
     return replace(call, options=replace(options, steps=approve_only or tuple(names), plan=plan))
 
 

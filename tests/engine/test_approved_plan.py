@@ -67,6 +67,7 @@ def test_a_new_environment_is_approved_as_a_whole(project: Project) -> None:
 def test_the_offered_command_carries_out_what_was_planned(project: Project) -> None:
     """
     With the inputs that the plan was given; a secret among them is left for the person to give.
+    Addresses to replace or target are part of what was approved.
     """
     ended = project.ok(
         "plan",
@@ -82,6 +83,13 @@ def test_the_offered_command_carries_out_what_was_planned(project: Project) -> N
     (offered,) = ended.document["next"]
     assert "-i 'value=a b'" in offered["command"] and SECRET not in ended.said
     assert project.run(*shlex.split(offered["command"])[1:]).code == 0
+
+    this = "terraform_data.this"
+    for option, given, expected in (("--replace", "a b", "replaced"), ("--target", "c", "updated")):
+        inputs = ("-i", f"value={given}", "--step", "first", "--out", "approval.json")
+        (offered,) = project.ok("plan", "pair", option, this, *inputs, "--json").document["next"]
+        done = project.ok(*shlex.split(offered["command"])[1:], "--json")
+        assert done.row[expected] == [this], option
 
 
 def test_what_nobody_could_plan_waits_for_another_approval(project: Project) -> None:

@@ -143,6 +143,8 @@ class Planner:
                 command=request.verb,
                 created_at=self.services.clock.now(),
                 steps=tuple(self._approved_step(row) for row in rows if hook_of(row.step) is None),
+                replace=request.options.plan.replace,
+                targets=request.options.plan.targets,
             ).signed(self.services.key)
         return PlanResult(document, worst(codes), approval)
 

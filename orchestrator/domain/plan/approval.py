@@ -55,7 +55,8 @@ class ApprovedStep(JsonModel):
 
 class Approval(BlueprintDocument):
     """
-    The reviewed plan of a run: an apply or destroy with it changes nothing else. ``signature``
+    The reviewed plan of a run: an apply or destroy with it changes nothing else. ``replace`` and
+    ``targets`` are the addresses that it was made for, as options of the engine. ``signature``
     covers all other fields, with the project's key.
     """
 
@@ -63,6 +64,8 @@ class Approval(BlueprintDocument):
     command: Literal["apply", "destroy"]
     created_at: datetime
     steps: tuple[ApprovedStep, ...]
+    replace: tuple[Word, ...] = ()
+    targets: tuple[Word, ...] = ()
     signature: Word = ""
 
     def signed(self, key: bytes) -> Self:
@@ -78,7 +81,9 @@ class Approval(BlueprintDocument):
         return next((item for item in self.steps if item.step == name), None)
 
     def _signature(self, key: bytes) -> str:
-        content = self.model_dump(mode="json", by_alias=True, exclude={"signature"})
+        # Approvals of earlier versions were signed without the options of the engine.
+        unused = {name for name in ("replace", "targets") if not getattr(self, name)}
+        content = self.model_dump(mode="json", by_alias=True, exclude={"signature", *unused})
         return digest({"approval": content}, key)
 
 
