@@ -242,7 +242,7 @@ def used_inputs(values: Iterable[LocatedTemplate]) -> frozenset[str]:
 def resolve_inputs(
     reading: ReadBlueprint,
     *,
-    need: InputPolicy,
+    input_policy: InputPolicy,
     used: frozenset[str],
     run_command: Callable[[Sequence[str]], str],
     secret: frozenset[str] = frozenset(),
@@ -257,7 +257,7 @@ def resolve_inputs(
         environment=reading.effective.name,
         environ=reading.context.environ,
         run_command=run_command,
-        policy=need,
+        input_policy=input_policy,
         used=used,
         problems=reading.problems,
         sensitive_variables=secret,
@@ -299,7 +299,7 @@ def environment_variables(
     values: Iterable[LocatedTemplate],
     environ: Mapping[str, str],
     *,
-    need: InputPolicy,
+    input_policy: InputPolicy,
     problems: Problems,
 ) -> dict[str, str]:
     """
@@ -317,13 +317,13 @@ def environment_variables(
                 problems.add(message, value.location(use))
             elif name in environ:
                 variables[name] = environ[name]
-            elif need is InputPolicy.REQUIRED:
+            elif input_policy is InputPolicy.REQUIRED:
                 message = f"the environment variable {name} is not set"
                 problems.add(message, value.location(use))
     return variables
 
 
-def operations_url(reading: ReadBlueprint, *, need: InputPolicy) -> str | None:
+def operations_url(reading: ReadBlueprint, *, input_policy: InputPolicy) -> str | None:
     """
     Return the ``operations.url`` of the blueprint, None if not set.
     """
@@ -336,13 +336,13 @@ def operations_url(reading: ReadBlueprint, *, need: InputPolicy) -> str | None:
     value = locate(fields["url"], problems)
     before = len(list(problems))
     _URL_RULES.check(value, problems)
-    env = environment_variables([value], reading.context.environ, need=need, problems=problems)
+    env = environment_variables(
+        [value], reading.context.environ, input_policy=input_policy, problems=problems
+    )
     if len(list(problems)) > before or len(env) < len(value.template.names("env")):
         return None
     look_up = known_values(reading.blueprint.name, reading.effective.name, environ=env)
-    url = value.template.resolve(look_up).value
-    if not isinstance(url, str):
-        return None
+    url = str(value.template.resolve(look_up).value)
     if (wrong := store_url_problem(url, reading.context.environ)) is not None:
         problems.add(f"operations.url: {wrong}", fields["url"].at, hint=f"use {STORE_URLS}")
         return None

@@ -143,7 +143,9 @@ def _written_inputs(reading: ReadBlueprint) -> Mapping[str, InputValue]:
     used = used_inputs(step.backend.config for step in reading.raw_steps.values())
     if not used:
         return {}
-    return resolve_inputs(reading, need=InputPolicy.CHECK_ONLY, used=used, run_command=lambda _: "")
+    return resolve_inputs(
+        reading, input_policy=InputPolicy.CHECK_ONLY, used=used, run_command=lambda _: ""
+    )
 
 
 def _places(
@@ -284,18 +286,20 @@ def load_deployment(
         check_behaviour(trust, step.behaviour, step.hooks.values(), problems)
     input_policy = input_policy if reading.environment_is_valid else InputPolicy.CHECK_ONLY
     values = [value for step in linked.values() for value in step.templates()]
-    env = environment_variables(values, project.environ, need=input_policy, problems=problems)
+    env = environment_variables(
+        values, project.environ, input_policy=input_policy, problems=problems
+    )
     # What a hook refers to need not be set before the hook is carried out.
     env |= environment_variables(
         [v for step in linked.values() for hook in step.hooks.values() for v in hook.values()],
         project.environ,
-        need=InputPolicy.AVAILABLE,
+        input_policy=InputPolicy.AVAILABLE,
         problems=problems,
     )
     unavailable: dict[str, str] = {}
     inputs = resolve_inputs(
         reading,
-        need=input_policy,
+        input_policy=input_policy,
         used=used_inputs(values),
         run_command=run_command,
         secret=used_inputs(v for step in linked.values() for v in step.sensitive_templates()),
@@ -307,7 +311,7 @@ def load_deployment(
         step.check_values(
             rules, inputs, Problems() if input_policy is InputPolicy.AVAILABLE else problems
         )
-    url = operations_url(reading, need=input_policy)
+    url = operations_url(reading, input_policy=input_policy)
     if reading.environment_is_valid:
         check_state_locations(reading, inputs)
     problems.check()

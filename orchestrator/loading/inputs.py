@@ -227,7 +227,7 @@ class InputResolver(Struct, frozen=True):
     environment: str
     environ: Mapping[str, str]
     run_command: Callable[[Sequence[str]], str]
-    policy: InputPolicy
+    input_policy: InputPolicy
     used: frozenset[str]
     problems: Problems
     sensitive_variables: frozenset[str] = frozenset()
@@ -274,7 +274,7 @@ class InputResolver(Struct, frozen=True):
         return {name: checked(name, item) for name, item in values.items()}
 
     def _missing(self, declaration: Declaration) -> None:
-        if self.policy is not InputPolicy.REQUIRED:
+        if self.input_policy is not InputPolicy.REQUIRED:
             return
         name = declaration.name
         hint = f"give it with -i {name}=VALUE, an input file, or {INPUT_VARIABLE}{name}"
@@ -295,7 +295,7 @@ class InputResolver(Struct, frozen=True):
         source = parse_from(candidate.node, self.problems)
         if source is None or not self._runs(declaration, source):
             return None
-        problems = Problems() if self.policy is InputPolicy.AVAILABLE else self.problems
+        problems = Problems() if self.input_policy is InputPolicy.AVAILABLE else self.problems
         text = fetch(
             source,
             base=candidate.base,
@@ -305,7 +305,7 @@ class InputResolver(Struct, frozen=True):
             problems=problems,
         )
         if text is None:
-            if self.policy is InputPolicy.AVAILABLE:
+            if self.input_policy is InputPolicy.AVAILABLE:
                 self.unavailable[declaration.name] = "; ".join(item.message for item in problems)
             if source.kind == "env":
                 self._unset(source.argument[0], source.node.at)
@@ -324,7 +324,7 @@ class InputResolver(Struct, frozen=True):
     def _runs(self, declaration: Declaration, source: FromMapping) -> bool:
         if source.kind != "command":
             return True
-        return self.policy is not InputPolicy.CHECK_ONLY and declaration.name in self.used
+        return self.input_policy is not InputPolicy.CHECK_ONLY and declaration.name in self.used
 
     def _from_blueprint(
         self, declaration: Declaration, candidate: InputSource, reference: Json
@@ -368,7 +368,7 @@ class InputResolver(Struct, frozen=True):
         return not unset and all(use.reference.kind in allowed for use in value.template.uses)
 
     def _unset(self, variable: str, at: Location) -> None:
-        if self.policy is InputPolicy.REQUIRED:
+        if self.input_policy is InputPolicy.REQUIRED:
             self.problems.add(f"the environment variable {variable} is not set", at)
 
 

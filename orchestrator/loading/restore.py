@@ -166,7 +166,7 @@ def _inputs(
     stored: StoredDeployment,
     current: CurrentSources,
     at: Location,
-    need: InputPolicy,
+    input_policy: InputPolicy,
     problems: Problems,
 ) -> dict[str, InputValue]:
     """
@@ -192,7 +192,7 @@ def _inputs(
         environment=stored.environment,
         environ=current.environ,
         run_command=current.run_command,
-        policy=need,
+        input_policy=input_policy,
         used=frozenset(secrets),
         problems=problems,
     )

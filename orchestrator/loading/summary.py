@@ -117,14 +117,17 @@ def load_summary(
     graph = step_graph(reading.raw_steps, problems)
     backend = store_backend(reading)
     backend_rules(blueprint, {}).check(backend.config, problems)
-    url = operations_url(reading, need=InputPolicy.REQUIRED) or project.settings.operations_url
+    url = (
+        operations_url(reading, input_policy=InputPolicy.REQUIRED)
+        or project.settings.operations_url
+    )
     problems.check()
     inputs: dict[str, InputValue] = {}
     used = inputs_of_location(reading, url)
     if used:
         inputs = resolve_inputs(
             reading,
-            need=InputPolicy.AVAILABLE,
+            input_policy=InputPolicy.AVAILABLE,
             used=used,
             run_command=run_command or commands_of(project),
         )
