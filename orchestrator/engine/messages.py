@@ -230,11 +230,11 @@ def parse_line(line: str, mask: Mask = str) -> ParsedLine:
     except (ValueError, KeyError, TypeError):
         plain = mask(line)
         return ParsedLine(plain, (LogLine(plain),) if plain.strip() else ())
-    parser = _PARSERS.get(kind, _logged)
+    parser = _PARSERS.get(kind, _log_line)
     try:
         messages = tuple(parser(data, mask))
     except (KeyError, TypeError, ValueError):  # a known type in a shape we do not know
-        messages = tuple(_logged(data, mask))
+        messages = tuple(_log_line(data, mask))
     for message in messages:
         if isinstance(message, DiagnosticMessage):
             return ParsedLine(render(message.diagnostic), messages)
@@ -253,7 +253,7 @@ def render(diagnostic: Diagnostic) -> str:
     return "\n".join(lines)
 
 
-def _planned(data: dict[str, Any], mask: Mask) -> list[Message]:
+def _planned_change(data: dict[str, Any], mask: Mask) -> list[Message]:
     change = data["change"]
     resource, word = change["resource"], change["action"]
     if word in ("read", "noop"):
@@ -274,13 +274,13 @@ def _planned(data: dict[str, Any], mask: Mask) -> list[Message]:
     ]
 
 
-def _refreshed(data: dict[str, Any], mask: Mask) -> list[Message]:
+def _refresh_complete(data: dict[str, Any], mask: Mask) -> list[Message]:
     hook = data["hook"]
     object_id = hook.get("id_value")
     return [RefreshComplete(hook["resource"]["addr"], object_id)] if object_id else []
 
 
-def _drifted(data: dict[str, Any], mask: Mask) -> list[Message]:
+def _resource_drift(data: dict[str, Any], mask: Mask) -> list[Message]:
     change = data["change"]
     if change["action"] not in ("update", "delete"):
         return []
@@ -288,7 +288,7 @@ def _drifted(data: dict[str, Any], mask: Mask) -> list[Message]:
     return [ResourceDrift(resource["addr"], ACTIONS[change["action"]], resource["resource_type"])]
 
 
-def _outputs(data: dict[str, Any], mask: Mask) -> list[Message]:
+def _output_changes(data: dict[str, Any], mask: Mask) -> list[Message]:
     return [
         OutputChange(name, ACTIONS.get(output["action"], "unknown"))
         for name, output in data["outputs"].items()
@@ -296,7 +296,7 @@ def _outputs(data: dict[str, Any], mask: Mask) -> list[Message]:
     ]
 
 
-def _applied(data: dict[str, Any], mask: Mask) -> list[Message]:
+def _apply_event(data: dict[str, Any], mask: Mask) -> list[Message]:
     hook = data["hook"]
     address, action = hook["resource"]["addr"], ACTIONS.get(hook["action"], "unknown")
     if action not in _MUTATIONS:
@@ -313,7 +313,7 @@ def _applied(data: dict[str, Any], mask: Mask) -> list[Message]:
             return [ApplyErrored(address, action, at)]
 
 
-def _diagnosed(data: dict[str, Any], mask: Mask) -> list[Message]:
+def _diagnostic_message(data: dict[str, Any], mask: Mask) -> list[Message]:
     content = data["diagnostic"]
     place = content.get("range")
     diagnostic = Diagnostic(
@@ -326,19 +326,19 @@ def _diagnosed(data: dict[str, Any], mask: Mask) -> list[Message]:
     return [DiagnosticMessage(named(diagnostic))]
 
 
-def _provisioning(data: dict[str, Any], mask: Mask) -> list[Message]:
+def _provision_progress(data: dict[str, Any], mask: Mask) -> list[Message]:
     hook = data["hook"]
     return [ProvisionProgress(hook["resource"]["addr"], mask(hook["output"]))]
 
 
-def _summarised(data: dict[str, Any], mask: Mask) -> list[Message]:
+def _change_summary(data: dict[str, Any], mask: Mask) -> list[Message]:
     count = data["changes"]
     other = sum(n for name, n in count.items() if name not in _COUNTED and isinstance(n, int))
     counts = (count["add"], count["change"], count["remove"], count.get("forget", 0))
     return [ChangeSummary(count["operation"], *counts, other, count.get("import", 0))]
 
 
-def _version(data: dict[str, Any], mask: Mask) -> list[Message]:
+def _version_warning(data: dict[str, Any], mask: Mask) -> list[Message]:
     ui = str(data["ui"])
     if ui.split(".")[0] == _UI_MAJOR:
         return []
@@ -346,11 +346,11 @@ def _version(data: dict[str, Any], mask: Mask) -> list[Message]:
     return [DiagnosticMessage(Diagnostic(severity="warning", summary=summary))]
 
 
-def _quiet(data: dict[str, Any], mask: Mask) -> list[Message]:
+def _no_message(data: dict[str, Any], mask: Mask) -> list[Message]:
     return []
 
 
-def _logged(data: dict[str, Any], mask: Mask) -> list[Message]:
+def _log_line(data: dict[str, Any], mask: Mask) -> list[Message]:
     return [LogLine(mask(str(data["@message"])))]
 
 
@@ -361,17 +361,17 @@ _QUIET = (
     *("ephemeral_op_complete", "ephemeral_op_errored"),
 )
 _PARSERS: Mapping[str, Callable[[dict[str, Any], Mask], list[Message]]] = {
-    "version": _version,
-    "planned_change": _planned,
-    "resource_drift": _drifted,
-    "outputs": _outputs,
-    "apply_start": _applied,
-    "apply_progress": _applied,
-    "apply_complete": _applied,
-    "apply_errored": _applied,
-    "diagnostic": _diagnosed,
-    "provision_progress": _provisioning,
-    "change_summary": _summarised,
-    "refresh_complete": _refreshed,
-    **dict.fromkeys(_QUIET, _quiet),
+    "version": _version_warning,
+    "planned_change": _planned_change,
+    "resource_drift": _resource_drift,
+    "outputs": _output_changes,
+    "apply_start": _apply_event,
+    "apply_progress": _apply_event,
+    "apply_complete": _apply_event,
+    "apply_errored": _apply_event,
+    "diagnostic": _diagnostic_message,
+    "provision_progress": _provision_progress,
+    "change_summary": _change_summary,
+    "refresh_complete": _refresh_complete,
+    **dict.fromkeys(_QUIET, _no_message),
 }

@@ -266,7 +266,7 @@ def _fits(have: Numbers, term: str) -> bool:
     if parsed[2]:
         raise BadConstraint(f"leave out the pre-release part of {text!r}: engines refuse it")
     numbers = tuple(map(int, parsed[1].split(".")))
-    want = _padded(numbers)
+    want = _pad(numbers)
     if sign == "~>":  # only the last number given may grow
         fixed = len(numbers) - 1
         return have >= want and have[:fixed] == numbers[:fixed]
@@ -277,8 +277,8 @@ def _numbers(text: str, what: str) -> Numbers:
     parsed = _VERSION.fullmatch(text)
     if parsed is None:
         raise BadConstraint(f"{what} {text!r} is no version")
-    return _padded(tuple(map(int, parsed[1].split("."))))
+    return _pad(tuple(map(int, parsed[1].split("."))))
 
 
-def _padded(numbers: Numbers) -> Numbers:
+def _pad(numbers: Numbers) -> Numbers:
     return numbers + (0,) * (3 - len(numbers))

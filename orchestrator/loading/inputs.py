@@ -198,7 +198,7 @@ def _check_value(declaration: Declaration, node: Node, problems: Problems) -> No
     value = locate(node, problems)
     _RULES.check(value, problems)
     if value.literal:
-        _typed(declaration, node, problems)
+        _as_declared(declaration, node, problems)
     from_env = any(use.reference.kind == "env" for use in value.template.uses)
     if declaration.sensitive and not from_env and node.plain is not None:
         hint = "use ${env.NAME}, from: {command: [...]}, an input file or the environment"
@@ -207,7 +207,7 @@ def _check_value(declaration: Declaration, node: Node, problems: Problems) -> No
         )
 
 
-def _typed(declaration: Declaration, node: Node, problems: Problems) -> Json:
+def _as_declared(declaration: Declaration, node: Node, problems: Problems) -> Json:
     what = f"input {declaration.name!r}"
     check_attributes(declaration.type, node, problems, what=what)
     return convert(declaration.type, node, problems, what=what)
@@ -288,7 +288,7 @@ class InputResolver(Struct, frozen=True):
         reference = _variable_reference(declaration.name, candidate)
         if candidate.kind == "blueprint":
             return self._from_blueprint(declaration, candidate, reference)
-        value = _typed(declaration, candidate.node, self.problems)
+        value = _as_declared(declaration, candidate.node, self.problems)
         return _input(declaration, value, candidate.origin, reference)
 
     def _from_source(self, declaration: Declaration, candidate: InputSource) -> InputValue | None:
@@ -311,7 +311,7 @@ class InputResolver(Struct, frozen=True):
                 self._unset(source.argument[0], source.node.at)
             return None
         node = from_text(declaration, text, source.node.at, self.problems)
-        value = _typed(declaration, node, self.problems)
+        value = _as_declared(declaration, node, self.problems)
         return InputValue(
             value=value,
             sensitive=declaration.sensitive or source.kind == "env",
@@ -333,7 +333,7 @@ class InputResolver(Struct, frozen=True):
         if value.broken:
             return None
         if value.literal:
-            typed = _typed(declaration, candidate.node, self.problems)
+            typed = _as_declared(declaration, candidate.node, self.problems)
             return _input(declaration, typed, candidate.origin, reference)
         if not self._all_set(value):
             return None
@@ -350,7 +350,7 @@ class InputResolver(Struct, frozen=True):
                 reference = {"from": {"env": use.reference.names[0]}}
         else:
             node = node_of(resolved.value, candidate.at)
-        typed = _typed(declaration, node, self.problems)
+        typed = _as_declared(declaration, node, self.problems)
         shown = ", ".join(dict.fromkeys(resolved.secrets.values())) or candidate.origin
         if resolved.secrets:
             declaration = replace(declaration, sensitive=True)

@@ -279,7 +279,8 @@ class LinkedStep(Struct, frozen=True):
             module_ref=self.module_ref,
             module=module,
             inputs={
-                key: _typed(item, module.variables.get(key)) for key, item in raw.inputs.items()
+                key: _convert_literal(item, module.variables.get(key))
+                for key, item in raw.inputs.items()
             },
             needs=needs,
             backend=Backend(raw.backend.type, raw.backend.config.template),
@@ -317,7 +318,7 @@ def _type_of(variable: Variable) -> Type:
         return ANY
 
 
-def _typed(value: LocatedTemplate, variable: Variable | None) -> Template:
+def _convert_literal(value: LocatedTemplate, variable: Variable | None) -> Template:
     """
     Return the template; a literal is converted to the variable's type here, while its notation is
     known (``1.10`` stays text).

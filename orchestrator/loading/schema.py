@@ -271,15 +271,15 @@ def _type(node: Node | None, problems: Problems, *, what: str) -> tuple[Type, st
     except ValueError as exc:
         problems.add(f"{what}: {exc}", node.at)
         return anything
-    if _defaulted(parsed):
+    if _has_defaults(parsed):
         hint = "leave the default to the module: optional(TYPE)"
         problems.add(f"{what}: a default in optional() is not supported here", node.at, hint)
     return parsed, text or "any"
 
 
-def _defaulted(wanted: Type) -> bool:
+def _has_defaults(wanted: Type) -> bool:
     parts = (*wanted.elements, *wanted.attributes.values(), *([wanted.of] if wanted.of else []))
-    return bool(wanted.defaulted) or any(_defaulted(part) for part in parts)
+    return bool(wanted.defaulted) or any(_has_defaults(part) for part in parts)
 
 
 def _environments(

@@ -142,7 +142,7 @@ def _log_in(
     if file := setting("client_certificate_path"):
         bundle = read_setting(file, "client_certificate_path")
     else:
-        bundle = _decoded(setting("client_certificate"))
+        bundle = _decode(setting("client_certificate"))
     if bundle:
         password = setting("client_certificate_password")
         exchange(certificate_assertion(bundle, password, values["client_id"], token_url))
@@ -255,7 +255,7 @@ def certificate_assertion(
     return current
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     try:
         return base64.b64decode("".join(text.split()), validate=True)
     except ValueError as exc:

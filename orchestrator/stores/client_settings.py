@@ -72,12 +72,12 @@ def opener(
     if configured := proxies(settings):
         host = urlsplit(endpoint).hostname or ""
         handlers.append(
-            urllib.request.ProxyHandler({} if _excluded(host, settings) else configured)
+            urllib.request.ProxyHandler({} if _bypasses_proxy(host, settings) else configured)
         )
     return urllib.request.build_opener(*handlers)
 
 
-def _excluded(host: str, settings: Mapping[str, Any]) -> bool:
+def _bypasses_proxy(host: str, settings: Mapping[str, Any]) -> bool:
     """
     Return whether ``no_proxy`` names the host or one of its parent domains.
     """

@@ -30,14 +30,14 @@ def project_key(
     text = environ.get(KEY_VARIABLE)
     if text is not None:
         hint = f"it is {_BYTES * 2} hexadecimal digits, as `openssl rand -hex {_BYTES}` prints them"
-        return _parsed(text) or _raise(Problem(f"{KEY_VARIABLE} is no key", hint=hint))
+        return _parse_key(text) or _raise(Problem(f"{KEY_VARIABLE} is no key", hint=hint))
     stored = store.blob(KEY_BLOB)
     if stored is None:
         own = _own_file(project_dir) or os.urandom(_BYTES)
         if not create:
             return own
         stored = store.create_blob(KEY_BLOB, own.hex().encode() + b"\n")
-    key = _parsed(stored.decode("ascii", "replace"))
+    key = _parse_key(stored.decode("ascii", "replace"))
     if key is None:
         raise StoreUnavailable(
             f"{store.url}: the project key ({KEY_BLOB}) is damaged",
@@ -58,10 +58,10 @@ def _own_file(project_dir: Path) -> bytes | None:
     except OSError as exc:
         raise Invalid([Problem(f"the project key: {exc.strerror}", at)]) from exc
     hint = "restore it; with a new key, digests of secrets no longer compare with earlier ones"
-    return _parsed(text) or _raise(Problem("the project key is damaged", at, hint))
+    return _parse_key(text) or _raise(Problem("the project key is damaged", at, hint))
 
 
-def _parsed(text: str) -> bytes | None:
+def _parse_key(text: str) -> bytes | None:
     try:
         key = bytes.fromhex(text.strip())
     except ValueError:

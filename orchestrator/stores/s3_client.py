@@ -171,7 +171,7 @@ def renewed_aws_credentials(
     )
     credentials: Any = None
     if isinstance(identity, Mapping):
-        credentials = _renewed(
+        credentials = _refreshable(
             botocore.credentials.AssumeRoleWithWebIdentityCredentialFetcher(
                 sts,
                 lambda: _web_identity_token(identity, environ),
@@ -182,7 +182,7 @@ def renewed_aws_credentials(
     else:
         credentials = session.get_credentials()
     for role in roles:
-        credentials = _renewed(
+        credentials = _refreshable(
             botocore.credentials.AssumeRoleCredentialFetcher(
                 sts, credentials, str(role["role_arn"]), extra_args=_assume_role(role, {})
             )
@@ -262,7 +262,7 @@ def _sdk_session(
     return session
 
 
-def _renewed(fetcher: Any) -> Any:
+def _refreshable(fetcher: Any) -> Any:
     from botocore.credentials import DeferredRefreshableCredentials
 
     return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")

@@ -55,13 +55,13 @@ def mount_table() -> tuple[Mount, ...]:
     """
     if (table := Path("/proc/self/mounts")).exists():  # psutil costs more than all the rest here
         rows = (line.split(" ") for line in table.read_text(errors="surrogateescape").splitlines())
-        return tuple(Mount(_unescaped(row[1]), row[2]) for row in rows)
+        return tuple(Mount(_unescape(row[1]), row[2]) for row in rows)
     import psutil
 
     return tuple(Mount(part.mountpoint, part.fstype) for part in psutil.disk_partitions(all=True))
 
 
-def _unescaped(point: str) -> str:
+def _unescape(point: str) -> str:
     """
     Return a mount point in clear; the table writes spaces and the like in octal.
     """

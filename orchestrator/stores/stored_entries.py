@@ -99,7 +99,7 @@ def path_name(name: str) -> str:
     >>> path_name('a["x.y"]/b'), path_name("a//")
     ('a=5B=22x.y=22=5D/b', 'a/=/=')
     """
-    return "/".join(_escaped(part) for part in name.split("/"))
+    return "/".join(_key_part(part) for part in name.split("/"))
 
 
 def parse_name(key: str) -> str | None:
@@ -118,7 +118,7 @@ def parse_name(key: str) -> str | None:
     return None
 
 
-def _escaped(part: str) -> str:
+def _key_part(part: str) -> str:
     name = quote(part, safe="", errors="surrogateescape").replace("~", "%7E").replace("%", "=")
     # A dot may stand anywhere but first: `.` and `..` are taken apart by clients.
     return f"=2E{name[1:]}" if name.startswith(".") else name or "="

@@ -105,10 +105,10 @@ def environment_secrets(environ: Mapping[str, str]) -> list[str]:
     ['s3cret']
     """
     settings = _SECRET_SETTING.findall(environ.get("TF_ENCRYPTION", ""))
-    return [_unquoted(quoted) if quoted else heredoc.strip() for quoted, _, heredoc in settings]
+    return [_unquote(quoted) if quoted else heredoc.strip() for quoted, _, heredoc in settings]
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     try:
         return str(json.loads(text))
     except ValueError:  # an escape that only HCL has
@@ -217,11 +217,11 @@ def plugin_cache(environment: Mapping[str, str], default: Path) -> PluginCache:
     Return the cache that the user configured by environment or CLI configuration, else one in
     ``default``.
     """
-    chosen = environment.get(_VARIABLE) or _configured(environment)
+    chosen = environment.get(_VARIABLE) or _configured_cache(environment)
     return PluginCache(Path(chosen) if chosen else default)
 
 
-def _configured(environment: Mapping[str, str]) -> str | None:
+def _configured_cache(environment: Mapping[str, str]) -> str | None:
     for _, text in cli_configuration(environment):
         match = _SETTING.search(text)
         if match is not None:

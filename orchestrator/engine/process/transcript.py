@@ -92,14 +92,14 @@ class Transcript:
             )
             unexplained = ending is not None and ending.crashed and not has_error
             if crash := parse_crash(text, certain=unexplained):
-                crash = self._masked(crash)
+                crash = self._mask_diagnostic(crash)
                 if (log := self._kept_log()) is not None:
                     detail = f"{crash.detail}\nall of it: {log}".strip()
                     crash = crash.model_copy(update={"detail": detail})
                 parsed.append(ParsedLine(self.stderr_text, (DiagnosticMessage(crash),)))
         parsed += [
             ParsedLine(render(diagnostic), (DiagnosticMessage(diagnostic),))
-            for diagnostic in map(self._masked, diagnostics)
+            for diagnostic in map(self._mask_diagnostic, diagnostics)
         ]
         if not any(item.messages for item in parsed) and self.stderr_text.strip():
             lines = self.stderr_text.strip().splitlines()
@@ -153,7 +153,7 @@ class Transcript:
         plain = escaped(self._mask(line))
         return ParsedLine(plain, (LogLine(plain),) if plain.strip() or self.verb == "exec" else ())
 
-    def _masked(self, diagnostic: Diagnostic) -> Diagnostic:
+    def _mask_diagnostic(self, diagnostic: Diagnostic) -> Diagnostic:
         return diagnostic.model_copy(
             update={
                 "summary": self._mask(diagnostic.summary),
@@ -161,7 +161,7 @@ class Transcript:
             }
         )
 
-    def _located(self, message: Message) -> Message:
+    def _with_project_path(self, message: Message) -> Message:
         """
         Return the message with its file name relative to the project, if the file belongs to the
         module. Files that the engine or this tool generated have no such place.
@@ -179,7 +179,9 @@ class Transcript:
         if self._log is not None:
             with suppress(OSError):  # a full disk must not part us from a running engine
                 os.write(self._log, "".join(f"{escaped(item.text)}\n" for item in spoken).encode())
-        messages = [self._located(message) for item in spoken for message in item.messages]
+        messages = [
+            self._with_project_path(message) for item in spoken for message in item.messages
+        ]
         self._messages += messages
         return messages
 
