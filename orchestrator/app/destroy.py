@@ -17,7 +17,7 @@ from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
-from orchestrator.app.services import stopped
+from orchestrator.app.services import not_approved
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
@@ -44,7 +44,7 @@ from orchestrator.domain.transitions.hook_results import (
     hook_skipped,
 )
 from orchestrator.domain.transitions.transitions import mark_with_parent
-from orchestrator.errors import ApprovalMissing, Busy, OrchestratorError
+from orchestrator.errors import Busy, OrchestratorError
 from orchestrator.ports.engine import CallSpec, Push
 
 
@@ -231,8 +231,7 @@ class OwnedStep:
         if moved is not None:
             services.note(moved, level="warning", step=self.name)
         self._approve(state)
-        if services.stop.stopping:
-            raise stopped(services.stop)
+        services.check_not_stopped()
         if state.raw:
             keep_state(services, self.prepared, state, self.evidence, SAVED)
         marker = mark_with_parent(record, self._facts(record, state), state, services.stamp())
@@ -267,10 +266,7 @@ class OwnedStep:
             not services.approver.approve("destroy", self.name, shown)
             and not services.stop.stopping
         ):
-            raise ApprovalMissing(
-                f"{self.name}: not approved; nothing was changed",
-                hint="run it again and answer yes, or approve with --yes",
-            )
+            raise not_approved(self.name)
 
     def _facts(self, record: OperationRecord, state: PulledState) -> EntryChanges:
         run, info = self.runner.session.run, self.prepared.engine

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from orchestrator.domain.events.events import Note
+from orchestrator.domain.events.events import Note, PhaseStarted
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.record import Actor, Source
 from orchestrator.domain.record.run_record import SILENCE
 from orchestrator.domain.target import Target
-from orchestrator.errors import Busy, Stopped, Terminated
+from orchestrator.errors import ApprovalMissing, Busy, Stopped, Terminated
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.run_files import RunFiles
 from orchestrator.ports.store import OperationStore, Spool
@@ -105,6 +105,19 @@ class Services(Struct, frozen=True):
         while not self.stop.stopping and (remaining := end - self.clock.monotonic()) > 0:
             self.clock.sleep(min(remaining, 0.1))
 
+    def report_phase(self, step: str, phase: str) -> None:
+        """
+        Tell the user which phase of a step begins.
+        """
+        self.sink.emit(PhaseStarted(at=self.clock.now(), step=step, phase=phase))
+
+    def check_not_stopped(self) -> None:
+        """
+        Raise Stopped if a signal came.
+        """
+        if self.stop.stopping:
+            raise stopped(self.stop)
+
     def note(self, message: str, *, hint: str = "", level: str = "info", step: str = "") -> None:
         """
         Tell the user something they should know.
@@ -130,12 +143,22 @@ def stopped(stop: StopToken) -> Stopped:
     return kind("stopped by a signal before anything was mutated")
 
 
+def not_approved(step: str = "") -> ApprovalMissing:
+    """
+    Return the error of what the user was asked for and did not approve.
+    """
+    where = f"{step}: " if step else ""
+    return ApprovalMissing(
+        f"{where}not approved; nothing was changed",
+        hint="run it again and answer yes, or approve with --yes",
+    )
+
+
 def await_others(services: Services, busy: Busy, *, wait: bool, seconds: float = 0.5) -> None:
     """
     With ``wait``, sleep for so long. Raises ``busy`` without it, and Stopped if a signal came.
     """
-    if services.stop.stopping:
-        raise stopped(services.stop) from busy
+    services.check_not_stopped()
     if not wait:
         raise busy
     services.clock.sleep(seconds)

@@ -202,12 +202,12 @@ class Session:
                 step=step,
             )
 
-    def fail(self, code: int) -> None:
+    def fail(self, *codes: int) -> None:
         """
-        Count an exit code towards that of the run.
+        Count exit codes towards that of the run.
         """
         with self._lock:
-            self.codes.append(code)
+            self.codes += codes
 
     def object_started(self, item: InFlight) -> None:
         """

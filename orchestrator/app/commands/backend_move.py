@@ -12,7 +12,7 @@ from orchestrator.app.run.request import MoveRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
-from orchestrator.app.services import Services, stopped
+from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
@@ -240,8 +240,7 @@ def move_to(
         name,
         f"move its provider state with {count(len(state.objects), 'object')} to {where}",
     )
-    if services.stop.stopping:
-        raise stopped(services.stop)
+    services.check_not_stopped()
     attempt = max((number for number, _ in services.files.attempts(run_id, name)), default=0) + 1
     evidence = services.files.attempt(run_id, name, attempt)
     copy = evidence / "moved.tfstate"

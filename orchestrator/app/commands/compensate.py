@@ -117,8 +117,8 @@ def _compensate_step(request: CompensateRequest, runner: StepRunner, name: str) 
         runner.end_skipped(name, settled)
         return Outcome(ready=True)
     result = _hook_run(request, runner, name).run()
-    for code in hook_exit_codes(result, "compensate", runner.services.stop.exit_code):
-        runner.session.fail(code)
+    stopped = runner.services.stop.exit_code
+    runner.session.fail(*hook_exit_codes(result, "compensate", stopped))
     last = result.record.compensation
     runner.end(
         name,

@@ -28,7 +28,7 @@ from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_adopted_records, check_dependents
 from orchestrator.app.steps.mutation import StepResult
-from orchestrator.app.steps.pipeline import StepPipeline, nothing_before
+from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.policy import check_policy_of_destroy, check_protected
 from orchestrator.app.steps.preparation import snapshot_of
 from orchestrator.app.steps.recording import record_entry
@@ -450,8 +450,8 @@ def _destroy_step(
         attempt = partial(_run_pipeline, request, runner, name, inputs[name])
         result, attempts = with_retries(runner, name, attempt)
     if result.record.failed_command == "before_destroy":
-        for code in hook_exit_codes(result, "before_destroy", runner.services.stop.exit_code):
-            runner.session.fail(code)
+        stopped = runner.services.stop.exit_code
+        runner.session.fail(*hook_exit_codes(result, "before_destroy", stopped))
     return runner.end_with_record(name, result, attempts=attempts)
 
 
@@ -461,7 +461,7 @@ def _run_pipeline(
     """
     Attempt the destroy of a step. A later attempt does not repeat ``before_destroy``.
     """
-    first = partial(run_before_destroy, request, runner, name) if attempt == 1 else nothing_before
+    first = partial(run_before_destroy, request, runner, name) if attempt == 1 else None
     return StepPipeline(
         runner.session,
         runner.steps.prepared[name],

@@ -50,7 +50,6 @@ from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
 from orchestrator.domain.destroy import Teardown, applied_graph, teardown
 from orchestrator.domain.documents.plan import AffectedStep, PlanDocument, PlanMethod, PlannedStep
-from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.plan.approval import Approval, ApprovedStep
 from orchestrator.domain.plan.changes import PlanContent
 from orchestrator.domain.plan.violations import Violation, violations_of_steps
@@ -380,8 +379,7 @@ class Planner:
             inputs = composed.inputs
             proposal = check_plan(services, prepared, inputs, options, composed.plan, check_held)
         else:
-            now = services.clock.now()
-            services.sink.emit(PhaseStarted(at=now, step=name, phase="plan"))
+            services.report_phase(name, "plan")
             inputs = (
                 values.recorded_inputs(prepared) if destroying else values.inputs(prepared.step)
             )

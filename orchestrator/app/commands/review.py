@@ -16,13 +16,13 @@ from orchestrator.app.run.prepared_steps import SourceOf, current_module
 from orchestrator.app.run.request import PlanRequest
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import OnFailure
-from orchestrator.app.services import stopped
+from orchestrator.app.services import not_approved, stopped
 from orchestrator.app.steps.policy import refusals
 from orchestrator.domain.destroy import Teardown
 from orchestrator.domain.events.events import Event, PlanReady
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.values import replace
-from orchestrator.errors import ApprovalMissing, OrchestratorError, Refused
+from orchestrator.errors import OrchestratorError, Refused
 from orchestrator.ports.system import Sink
 
 
@@ -93,10 +93,7 @@ def review(
     if approval is None:
         return Review(refused=refused)
     if document.verdict != "no_changes" and not services.approver.review(document):
-        refusal: OrchestratorError = ApprovalMissing(
-            "not approved; nothing was changed",
-            hint="run it again and answer yes, or approve with --yes",
-        )
+        refusal: OrchestratorError = not_approved()
         for step in selected:
             error = stopped(services.stop) if services.stop.stopping else refusal
             runner.end_with_error(step, error, attempts=0)

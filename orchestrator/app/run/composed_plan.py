@@ -34,7 +34,6 @@ from orchestrator.domain.composed_plan import (
     ProviderConfiguration,
     call_names,
 )
-from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.events.journal import Journal, adds_up
 from orchestrator.domain.plan.changes import UNKNOWN, PlanContent
 from orchestrator.domain.provider_state import PulledState, StateOutput
@@ -106,7 +105,7 @@ def composed_plan(
         if len(chosen) < _FEWEST or services.stop.stopping:
             return {}
         for name in chosen:
-            services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="plan"))
+            services.report_phase(name, "plan")
         with services.files.private(evidence) as place:
             ready = {name: prepared[name] for name in chosen}
             mode = options.mode(direction)

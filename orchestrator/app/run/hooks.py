@@ -14,7 +14,7 @@ from typing import assert_never
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module
 from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.services import stopped
+from orchestrator.app.services import not_approved
 from orchestrator.app.steps.mutation import Mutation, StepResult, mutate, not_started
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions, plan_step
@@ -49,7 +49,6 @@ from orchestrator.domain.transitions.hook_results import (
 )
 from orchestrator.domain.values import replace
 from orchestrator.errors import (
-    ApprovalMissing,
     EngineFailed,
     InDoubt,
     Invalid,
@@ -208,12 +207,8 @@ class HookRun:
             shown = services.masker.mask(" ".join(argv))
             agreed = services.approver.agree(f"{self.kind} {self.name} by `{shown}`")
             if not agreed and not services.stop.stopping:
-                raise ApprovalMissing(
-                    f"{self.name}: not approved; nothing was changed",
-                    hint="run it again and answer yes, or approve with --yes",
-                )
-        if services.stop.stopping:
-            raise stopped(services.stop)
+                raise not_approved(self.name)
+        services.check_not_stopped()
 
     def _environment(self) -> dict[str, str]:
         """

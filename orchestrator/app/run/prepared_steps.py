@@ -34,7 +34,6 @@ from orchestrator.app.steps.settling import check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment, Module, Step
 from orchestrator.domain.blueprint.inputs import ReferenceScope
 from orchestrator.domain.blueprint.references import Lookup, Unresolvable
-from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_state import PulledState, StateOutput
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
@@ -241,7 +240,7 @@ class PreparedSteps:
     def _prepared(self, step: Step, source: SourceOf, *, moving: bool = False) -> PreparedStep:
         services, name, target = self.services, step.name, self.deployment.target(step.name)
         record = self.records.get(name)
-        services.sink.emit(PhaseStarted(at=services.clock.now(), step=name, phase="prepare"))
+        services.report_phase(name, "prepare")
         module = source(self, step, record)
         lookup = ReferenceScope(self.deployment, step, self.outputs).look_up
         bound = None if moving else record

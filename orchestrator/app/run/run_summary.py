@@ -430,46 +430,31 @@ def _ended_command(
     )
 
 
-#: The options of a command that its repetition keeps, by the name of what the request has.
-_REPEATED = {
-    "unfinished": "--unfinished",
-    "on_failure": "--on-failure",
-    "allow_engine_change": "--allow-engine-change",
-    "refresh": "--refresh",
+#: The options that are not named as what the request has.
+_OTHER_NAMES = {
     "targets": "--target",
     "verify_absence": "--verify",
-    "accept_changed_secret": "--accept-changed-secret",
     "unavailable_secrets": "--unavailable-secret",
-    "lock_timeout": "--lock-timeout",
-    "parallelism": "--parallelism",
 }
 
+
+def _options(*names: str) -> dict[str, str]:
+    return {name: _OTHER_NAMES.get(name, f"--{name.replace('_', '-')}") for name in names}
+
+
+#: The options of a command that its repetition keeps, by the name of what the request has.
+_REPEATED = _options(
+    "unfinished", "on_failure", "allow_engine_change", "refresh", "targets", "verify_absence",
+    "accept_changed_secret", "unavailable_secrets", "lock_timeout", "parallelism",
+)  # fmt: skip
 
 #: The options that it keeps only where nothing has been done yet.
-_GIVEN = {
-    "forget": "--forget",
-    "adopt": "--adopt",
-    "adopt_proven": "--adopt-proven",
-    "rebuild_state": "--rebuild-state",
-    "untaint": "--untaint",
-    "unlock": "--unlock",
-    "push_errored_state": "--push-errored-state",
-    "dismiss_errored_state": "--dismiss-errored-state",
-    "replace": "--replace",
-    "skip_before_destroy": "--skip-before-destroy",
-    "accept_changes": "--accept-changes",
-    "accept_vanished": "--accept-vanished",
-    "accept_adopted": "--accept-adopted",
-    "accept_replaced": "--accept-replaced",
-    "override_policy": "--override-policy",
-    "unverified": "--unverified",
-    "skip_preflight": "--skip-preflight",
-    "request_token": "--request-token",
-    "takeover": "--takeover",
-    "at": "--at",
-    "confirm": "--confirm",
-    "reason": "--reason",
-}
+_GIVEN = _options(
+    "forget", "adopt", "adopt_proven", "rebuild_state", "untaint", "unlock", "push_errored_state",
+    "dismiss_errored_state", "replace", "skip_before_destroy", "accept_changes", "accept_vanished",
+    "accept_adopted", "accept_replaced", "override_policy", "unverified", "skip_preflight",
+    "request_token", "takeover", "at", "confirm", "reason",
+)  # fmt: skip
 _GIVEN_TO = {
     "compensate": {"repeat": "--repeat"},
     "destroy": {"repeat": "--repeat-before-destroy"},

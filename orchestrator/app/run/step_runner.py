@@ -52,19 +52,6 @@ from orchestrator.errors import (
 StepWork = Callable[[str], Outcome]
 
 
-def no_reason(_: str) -> None:
-    """
-    Skip no step.
-    """
-
-
-def nothing_more(_: Sequence[str]) -> Mapping[str, OrchestratorError]:
-    """
-    Check nothing before the first step.
-    """
-    return {}
-
-
 class StepPolicy(Struct, frozen=True):
     """
     The rules by which a command treats its steps.
@@ -77,11 +64,11 @@ class StepPolicy(Struct, frozen=True):
     """
 
     work: StepWork
-    skip: Callable[[str], str | None] = no_reason
+    skip: Callable[[str], str | None] = lambda _: None
     source: SourceOf | None = recorded_module
     settles: bool = True
     early: Callable[[str], bool] | None = None
-    check: Callable[[Sequence[str]], Mapping[str, OrchestratorError]] = nothing_more
+    check: Callable[[Sequence[str]], Mapping[str, OrchestratorError]] = lambda _: {}
     graph: Graph | None = None
     on_failure: OnFailure | None = None
 
@@ -312,8 +299,8 @@ class StepRunner:
         verb = verb or self.request.verb
         record, resources = result.record, result.record.resources
         fault, restored = result.fault, result.fault is not None and result.fault != record.error
-        for code in exit_codes_of(fault, resources.in_doubt, self.services.stop.exit_code):
-            self.session.fail(code)
+        stopped = self.services.stop.exit_code
+        self.session.fail(*exit_codes_of(fault, resources.in_doubt, stopped))
         changes = _row_changes(resources, verb) if result.mutated else StepRunChanges()
         gone = record.status in (Status.DESTROYED, Status.ABSENT)
         # Where nothing is left to manage, what was let go at any time is told once more.

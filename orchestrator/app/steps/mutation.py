@@ -28,7 +28,7 @@ from orchestrator.app.steps.recording import (
     write_events,
 )
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.events.events import Message, PhaseStarted
+from orchestrator.domain.events.events import Message
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
@@ -93,9 +93,7 @@ def mutate(session: Session, mutation: Mutation[E]) -> tuple[OperationRecord, E]
         drop_saved_states(services, mutation.marker)
         raise
     assert marker.active_command is not None, "a marker names its command"
-    services.sink.emit(
-        PhaseStarted(at=services.clock.now(), step=step, phase=marker.active_command)
-    )
+    services.report_phase(step, marker.active_command)
     # From here on we may be killed at any moment. The engine goes on and leaves its answer on disk;
     # the marker tells the next command where to look for it.
     evidence = mutation.call()

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.app.event_relay import relay
-from orchestrator.app.services import stopped
+from orchestrator.app.services import not_approved, stopped
 from orchestrator.app.session import Session
 from orchestrator.app.steps.absence import (
     absence_facts,
@@ -53,7 +53,6 @@ from orchestrator.app.steps.provider_query import QueryContext, look_before_crea
 from orchestrator.app.steps.recording import drop_saved_states, keep_inventory, record_entry
 from orchestrator.app.steps.verification import check_settings, run_checks
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import OperationRecord, Verification
@@ -67,18 +66,12 @@ from orchestrator.domain.transitions.transitions import (
     unchanged,
 )
 from orchestrator.domain.values import replace
-from orchestrator.errors import ApprovalMissing, PlanChanged, Refused
+from orchestrator.errors import PlanChanged, Refused
 from orchestrator.ports.engine import Apply, Approve, CallSpec, Cancel
 
 #: What comes between the approval of a plan and its marker: the entry that it ended with, if it
 #: wrote any to the record of the same step.
 BeforeMutation = Callable[[], StepResult | None]
-
-
-def nothing_before() -> None:
-    """
-    Do nothing before the mutation.
-    """
 
 
 class StepPipeline:
@@ -114,7 +107,7 @@ class StepPipeline:
             session, prepared, inputs, options, verb=verb, attempt=attempt, evidence=self.evidence
         )
 
-    def run(self, first: BeforeMutation = nothing_before) -> StepResult:
+    def run(self, first: BeforeMutation | None = None) -> StepResult:
         """
         Run the pipeline. Errors before the marker are raised and leave the record as it was; later
         ones are in the returned record.
@@ -124,15 +117,14 @@ class StepPipeline:
         if self.verb == "apply":
             check_settings(self.services, self.session.deployment, self.step, self.inputs)
         # What comes first would have an engine wait that holds the lock of the provider state.
-        with self.approved_plan(may_wait=first is nothing_before) as plan:
+        with self.approved_plan(may_wait=first is None) as plan:
             if plan.empty:
                 return self.record_unchanged(plan)
-            before = first()
+            before = first() if first is not None else None
             if before is not None:
                 if before.fault is not None:
                     return before
-                if self.services.stop.stopping:
-                    raise stopped(self.services.stop)
+                self.services.check_not_stopped()
                 self.prepared = replace(self.prepared, record=before.record)
             return self.mutate(plan)
 
@@ -171,8 +163,7 @@ class StepPipeline:
                     )
                 if not covered:
                     self._approve(plan)
-                if self.services.stop.stopping:
-                    raise stopped(self.services.stop)
+                self.services.check_not_stopped()
                 # After the approval, which may take a day: what is absent must be so just before.
                 if self.verb == "apply":
                     plan = look_before_create(self.session, self._query, plan, self.inputs)
@@ -252,9 +243,7 @@ class StepPipeline:
         try:
             self.facts.write_inputs()
             if self._engine_plan is None:
-                now = self.services.clock.now()
-                begun = PhaseStarted(at=now, step=self.step.name, phase="plan")
-                self.services.sink.emit(begun)
+                self.services.report_phase(self.step.name, "plan")
             engine_plan = self._ready_plan(may_wait=may_wait)
             if engine_plan is not None:
                 yield check_plan(
@@ -362,10 +351,7 @@ class StepPipeline:
     def _approve(self, plan: CheckedPlan) -> None:
         approved = self.services.approver.approve(self.verb, self.step.name, plan.shown)
         if not approved and not self.services.stop.stopping:
-            raise ApprovalMissing(
-                f"{self.step.name}: not approved; nothing was changed",
-                hint="run it again and answer yes, or approve with --yes",
-            )
+            raise not_approved(self.step.name)
 
     def record_unchanged(self, plan: CheckedPlan) -> StepResult:
         services, record = self.services, self.prepared.record

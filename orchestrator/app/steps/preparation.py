@@ -27,7 +27,6 @@ from orchestrator.domain.blueprint.stored_deployment import (
     parse_deployment,
     stored_form,
 )
-from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_state import is_newer
 from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.record import OperationRecord
@@ -325,7 +324,7 @@ def initialise(
     If the module changed its provider constraints and has no lock file of its own, new provider
     versions are selected. ``serial`` makes the names of the calls unique.
     """
-    services.sink.emit(PhaseStarted(at=services.clock.now(), step=step, phase="init"))
+    services.report_phase(step, "init")
 
     def attempt(number: int) -> CallResult:
         spec = call_spec(services, work_dir, evidence, f"init-{serial}-{number}")

@@ -16,14 +16,13 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from orchestrator.app.services import Services, stopped
+from orchestrator.app.services import Services
 from orchestrator.app.session import Session
 from orchestrator.app.steps.engine_calls import call, call_spec, failure, patiently, pull
 from orchestrator.app.steps.planned_step import CheckedPlan, write_variables
 from orchestrator.app.steps.preparation import PreparedStep, state_encryption
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.inputs import ReferenceScope, StepInputs, digest
-from orchestrator.domain.events.events import PhaseStarted
 from orchestrator.domain.provider_query.doubt_query import (
     ObjectsBefore,
     doubt_queries,
@@ -228,8 +227,7 @@ class QueryContext(Struct, frozen=True):
         """
         Report that the provider is being queried.
         """
-        services, step = self.services, self.prepared.step.name
-        services.sink.emit(PhaseStarted(at=services.clock.now(), step=step, phase="readback"))
+        self.services.report_phase(self.prepared.step.name, "readback")
 
 
 def ask_provider(
@@ -246,8 +244,7 @@ def ask_provider(
             result = root.ask(query, inputs)
     except (EngineFailed, Invalid) as exc:
         result = unanswered(query, services.masker.mask(exc.message).splitlines()[0])
-    if services.stop.stopping:
-        raise stopped(services.stop)
+    services.check_not_stopped()
     return result
 
 

@@ -9,7 +9,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.check_settings import BadSettings, read_check
 from orchestrator.domain.blueprint.inputs import ReferenceScope, StepInputs
 from orchestrator.domain.blueprint.references import Unresolvable
-from orchestrator.domain.events.events import CheckEvent, PhaseStarted
+from orchestrator.domain.events.events import CheckEvent
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.record import Check, Verification
 from orchestrator.errors import Invalid, Problem
@@ -49,7 +49,7 @@ def run_checks(
     """
     if not step.verify:
         return Verification(verdict="unverified", at=services.clock.now())
-    services.sink.emit(PhaseStarted(at=services.clock.now(), step=step.name, phase="verify"))
+    services.report_phase(step.name, "verify")
     lookup = ReferenceScope(deployment, step, inputs=inputs, outputs=state.outputs).look_up
     results: list[Check] = []
     for spec in step.verify:

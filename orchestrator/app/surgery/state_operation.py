@@ -15,7 +15,7 @@ from msgspec import Struct
 from orchestrator.app.event_relay import relay
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
-from orchestrator.app.services import stopped
+from orchestrator.app.services import not_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.engine_calls import call_spec, pull
 from orchestrator.app.steps.guards import check_state
@@ -33,7 +33,7 @@ from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.transitions.assessment import with_serial_of
 from orchestrator.domain.transitions.surgery import surgery_ended
 from orchestrator.domain.transitions.transitions import mark
-from orchestrator.errors import ApprovalMissing, Refused
+from orchestrator.errors import Refused
 from orchestrator.ports.engine import Apply, Surgery
 
 
@@ -81,8 +81,7 @@ def operate(
     state = _checked_state(runner, prepared, operation, evidence)
     if not operation.approved:
         approve(runner, name, operation.shown)
-    if services.stop.stopping:
-        raise stopped(services.stop)
+    services.check_not_stopped()
     facts = None
     if record is None or record.status in NOTHING_THERE:
         facts = _first_facts(runner, prepared, operation, attempt, evidence)
@@ -186,10 +185,7 @@ def approve(runner: StepRunner, name: str, shown: str) -> None:
         return
     shown = runner.services.masker.mask(shown)
     if not approver.agree(f"{name}: {shown}") and not stop.stopping:
-        raise ApprovalMissing(
-            f"{name}: not approved; nothing was changed",
-            hint="run it again and answer yes, or approve with --yes",
-        )
+        raise not_approved(name)
 
 
 def _first_facts(
