@@ -15,13 +15,12 @@ from pathlib import Path
 
 from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.request import DestroyRequest
-from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.run.step_runner import StepPolicy, StepRunner, failures_of
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import not_approved
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
-from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import keep_state
 from orchestrator.domain.blueprint.blueprint import Deployment
@@ -55,7 +54,7 @@ def destroy_hook_resources(runner: StepRunner, roots: Sequence[str]) -> None:
     policy = StepPolicy(
         partial(_destroy_root, runner),
         skip=lambda root: _why_skip(runner.steps.status(root)),
-        graph=Graph(dict.fromkeys(roots, ())),
+        graph=Graph.unordered(roots),
     )
     check_hooks_settled(
         runner, [root for root in roots if _why_skip(runner.steps.status(root)) is None]
@@ -91,15 +90,8 @@ def check_hooks_settled(runner: StepRunner, names: Sequence[str]) -> None:
 
 def _destroy_root(runner: StepRunner, root: str) -> Outcome:
     runner.check_saved(root)
-    prepared = runner.steps.prepared[root]
-    result = StepPipeline(
-        runner.session,
-        prepared,
-        runner.steps.values.recorded_inputs(prepared),
-        runner.options.plan,
-        verb="destroy",
-        attempt=1,
-    ).run()
+    inputs = runner.steps.values.recorded_inputs(runner.steps.prepared[root])
+    result = runner.pipeline(root, inputs, verb="destroy").run()
     runner.steps.update(root, result.record, result.state)
     return runner.end_with_record(root, result)
 
@@ -118,15 +110,13 @@ def before_destroy_failures(
     Return, by step, the errors of ``before_destroy`` hooks that are known before the first of them
     runs.
     """
-    failures: dict[str, OrchestratorError] = {}
-    for name in steps:
-        try:
-            hook = _due_hook(request, runner, name)
-            if hook is not None:
-                hook.check()
-        except OrchestratorError as exc:
-            failures[name] = exc
-    return failures
+
+    def check(name: str) -> None:
+        hook = _due_hook(request, runner, name)
+        if hook is not None:
+            hook.check()
+
+    return failures_of(steps, check)
 
 
 def note_before_destroy(request: DestroyRequest, runner: StepRunner, steps: Iterable[str]) -> None:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 
 from orchestrator.app.commands.retain import follow_declared
@@ -22,13 +21,12 @@ from orchestrator.app.run.prepared_steps import (
 )
 from orchestrator.app.run.request import ApplyRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.run.step_runner import StepRunner, failures_of
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.approved_plan import check_sources
 from orchestrator.app.steps.guards import check_children
 from orchestrator.app.steps.mutation import StepResult
-from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import EnginePlan
 from orchestrator.app.steps.preparation import (
     read_lock_file,
@@ -156,7 +154,7 @@ def work(runner: StepRunner, selected: Sequence[str], *, source: SourceOf, rule:
     )
     failures |= store_snapshots(runner, [step for step in to_apply if step not in failures], source)
     failures |= _check_all_known(runner, to_apply)
-    doubts = runner.settle_all() | _check_all_certain(runner, to_apply)
+    doubts = runner.settle_all() | failures_of(to_apply, runner.check_certain, (InDoubt,))
     if doubts or (failures and runner.options.skip_preflight is None):
         runner.end_before_work(to_apply, failures | doubts)
         return
@@ -217,35 +215,20 @@ def _check_all_known(runner: StepRunner, steps: Sequence[str]) -> dict[str, Orch
     Return the errors that show before anything is planned by step: invalid check settings, and
     other sources than were approved, as far as their references are known by now.
     """
-    failures: dict[str, OrchestratorError] = {}
     services, deployment = runner.services, runner.deployment
     approval = runner.options.plan.approval
-    for name in steps:
+
+    def check(name: str) -> None:
         step, prepared = deployment.steps[name], runner.steps.prepared.get(name)
         inputs = None
-        try:
-            with suppress(OrchestratorError):  # what comes from other steps is not known yet
-                inputs = runner.steps.values.inputs(step)
-            if approval is not None and prepared is not None:
-                check_sources(services, deployment, approval, prepared, inputs)
-            if inputs is not None:
-                check_settings(services, deployment, step, inputs)
-        except (Invalid, PlanChanged) as exc:
-            failures[name] = exc
-    return failures
+        with suppress(OrchestratorError):  # what comes from other steps is not known yet
+            inputs = runner.steps.values.inputs(step)
+        if approval is not None and prepared is not None:
+            check_sources(services, deployment, approval, prepared, inputs)
+        if inputs is not None:
+            check_settings(services, deployment, step, inputs)
 
-
-def _check_all_certain(runner: StepRunner, steps: Sequence[str]) -> dict[str, OrchestratorError]:
-    """
-    Return the errors of steps with a doubt or an unsaved provider state that must be settled first.
-    """
-    failures: dict[str, OrchestratorError] = {}
-    for step in steps:
-        try:
-            runner.check_certain(step)
-        except InDoubt as exc:
-            failures[step] = exc
-    return failures
+    return failures_of(steps, check, (Invalid, PlanChanged))
 
 
 def _apply_step(
@@ -261,15 +244,9 @@ def _apply_step(
     inputs = runner.steps.values.inputs(runner.deployment.steps[name])
 
     def attempt(number: int) -> StepResult:
-        return StepPipeline(
-            runner.session,
-            runner.steps.prepared[name],
-            inputs,
-            runner.options.plan,
-            verb="apply",
-            attempt=number,
-            engine_plan=unchanged.get(name) if number == 1 else None,
-        ).run()
+        ready = unchanged.get(name) if number == 1 else None
+        pipeline = runner.pipeline(name, inputs, verb="apply", attempt=number, engine_plan=ready)
+        return pipeline.run()
 
     result, attempts = with_retries(runner, name, attempt)
     return runner.end_with_record(name, result, attempts=attempts)

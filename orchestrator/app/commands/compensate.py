@@ -13,7 +13,7 @@ from functools import partial
 from orchestrator.app.run.hooks import HookRun, check_outcome_known, hook_exit_codes
 from orchestrator.app.run.request import CompensateRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.run.step_runner import StepPolicy, StepRunner, failures_of
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
@@ -67,13 +67,7 @@ def _hook_failures(
     Return, by step, the errors of compensations that are known before the first of them runs.
     """
     due = [name for name in todo if _why_not(request, runner, name) is None]
-    failures: dict[str, OrchestratorError] = {}
-    for name in due:
-        try:
-            _hook_run(request, runner, name).check()
-        except OrchestratorError as exc:
-            failures[name] = exc
-    return failures
+    return failures_of(due, lambda name: _hook_run(request, runner, name).check())
 
 
 def _hook_run(request: CompensateRequest, runner: StepRunner, name: str) -> HookRun:

@@ -28,7 +28,6 @@ from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_adopted_records, check_dependents
 from orchestrator.app.steps.mutation import StepResult
-from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.policy import check_policy_of_destroy, check_protected
 from orchestrator.app.steps.preparation import snapshot_of
 from orchestrator.app.steps.recording import record_entry
@@ -358,14 +357,7 @@ def _confirm_absent(runner: StepRunner, name: str) -> OrchestratorError | None:
         return None
     try:
         runner.steps.prepare(name, backend_only)
-        result = StepPipeline(
-            runner.session,
-            runner.steps.prepared[name],
-            StepInputs(),
-            runner.options.plan,
-            verb="destroy",
-            attempt=1,
-        ).confirm_absent()
+        result = runner.pipeline(name, StepInputs(), verb="destroy").confirm_absent()
     except (Refused, StoreUnavailable, Fenced) as exc:
         return exc
     except OrchestratorError as exc:
@@ -462,11 +454,4 @@ def _run_pipeline(
     Attempt the destroy of a step. A later attempt does not repeat ``before_destroy``.
     """
     first = partial(run_before_destroy, request, runner, name) if attempt == 1 else None
-    return StepPipeline(
-        runner.session,
-        runner.steps.prepared[name],
-        inputs,
-        runner.options.plan,
-        verb="destroy",
-        attempt=attempt,
-    ).run(first=first)
+    return runner.pipeline(name, inputs, verb="destroy", attempt=attempt).run(first=first)

@@ -141,8 +141,7 @@ class _Looker:
                 check_state,
                 "doubted",
             )
-        self.steps.prepare(name, recorded_module)
-        prepared = self.steps.prepared[name]
+        prepared = self.steps.prepare(name, recorded_module)
         return plan_step(
             self.services,
             prepared,

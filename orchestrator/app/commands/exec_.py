@@ -60,8 +60,7 @@ def look(
             say(message.line)
 
     with steps_to_read(services, deployment, jobs=1, allow_engine_change=False) as steps:
-        steps.prepare(step, recorded_module)
-        prepared, evidence = steps.prepared[step], steps.evidence(step)
+        prepared, evidence = steps.prepare(step, recorded_module), steps.evidence(step)
         state = _state(services, prepared, evidence)
         if command.prints_values and state is not None:
             check_maskable(steps, prepared, state)

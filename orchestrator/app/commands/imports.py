@@ -17,7 +17,6 @@ from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services
-from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.preparation import store_deployment
 from orchestrator.app.surgery.imports import import_object
 from orchestrator.app.surgery.state_operation import report_operation
@@ -52,18 +51,10 @@ def _why_skip(status: Status | None) -> str | None:
 
 
 def _adopt_step(runner: StepRunner, accepted: str | None, name: str) -> Outcome:
-    runner.steps.prepare(name, current_module)
-    prepared = runner.steps.prepared[name]
-    target = prepared.target
+    prepared = runner.steps.prepare(name, current_module)
+    target, inputs = prepared.target, runner.steps.values.inputs(prepared.step)
     try:
-        result = StepPipeline(
-            runner.session,
-            prepared,
-            runner.steps.values.inputs(prepared.step),
-            runner.options.plan,
-            verb="apply",
-            attempt=1,
-        ).adopt(accepted=accepted)
+        result = runner.pipeline(name, inputs, verb="apply").adopt(accepted=accepted)
     except Refused as exc:
         if exc.reason == "nothing_to_adopt":
             runner.services.note_reconciled(target)

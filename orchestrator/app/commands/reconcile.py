@@ -105,7 +105,7 @@ def _reconcile_hooks(
     ]
     policy = StepPolicy(
         partial(_reconcile_step, plain, runner),
-        graph=Graph(dict.fromkeys(roots, ())),
+        graph=Graph.unordered(roots),
         on_failure=OnFailure.CONTINUE,
     )
     runner.run(roots, policy)

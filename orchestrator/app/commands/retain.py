@@ -138,14 +138,7 @@ def _retain(request: RetainRequest, runner: StepRunner, selected: Sequence[str])
         )
         return Outcome(ready=True)
 
-    runner.run(selected, StepPolicy(retain_step, source=None, graph=_unordered(selected)))
-
-
-def _unordered(selected: Sequence[str]) -> Graph:
-    """
-    Return a graph without dependencies: only records change.
-    """
-    return Graph(dict.fromkeys(selected, ()))
+    runner.run(selected, StepPolicy(retain_step, source=None, graph=Graph.unordered(selected)))
 
 
 def _record(runner: StepRunner, name: str) -> OperationRecord:
@@ -185,7 +178,7 @@ def _release(runner: StepRunner, selected: Sequence[str]) -> None:
         _note_declared(runner, name)
         return Outcome(ready=True)
 
-    runner.run(selected, StepPolicy(release_step, source=None, graph=_unordered(selected)))
+    runner.run(selected, StepPolicy(release_step, source=None, graph=Graph.unordered(selected)))
 
 
 def _note_declared(runner: StepRunner, name: str) -> None:

@@ -21,6 +21,7 @@ from orchestrator.domain.target import HOOK_KINDS, Target, hook_kind, hook_step_
 from orchestrator.errors import Refused, StoreUnavailable
 
 if TYPE_CHECKING:
+    from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.stored_deployment import StoredDeployment
     from orchestrator.domain.record.run_record import Lease, ProcessIdentity
     from orchestrator.ports.run_files import RunFiles
@@ -56,6 +57,10 @@ class LivenessProbe(Struct, frozen=True):
     files: RunFiles
     processes: Processes
     silence: float
+
+    @classmethod
+    def of(cls, services: Services) -> LivenessProbe:
+        return cls(services.store, services.files, services.processes, services.limits.silence)
 
     def life_signs(self, record: OperationRecord) -> LifeSigns:
         """

@@ -16,7 +16,6 @@ from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import not_approved
 from orchestrator.app.steps.mutation import Mutation, StepResult, mutate, not_started
-from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions, plan_step
 from orchestrator.app.steps.preparation import store_deployment
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHook
@@ -241,14 +240,8 @@ class HookRun:
             self._options,
             approved=self.runner.options.plan.approved or self.kind == "before_destroy",
         )
-        pipeline = StepPipeline(
-            self.runner.session,
-            steps.prepared[root],
-            steps.values.inputs(action.root),
-            options,
-            verb="apply",
-            attempt=1,
-        )
+        inputs = steps.values.inputs(action.root)
+        pipeline = self.runner.pipeline(root, inputs, verb="apply", options=options)
         with pipeline.approved_plan() as plan:
             unchanged = pipeline.record_unchanged(plan) if plan.empty else None
             if unchanged is not None:

@@ -129,7 +129,7 @@ class PreparedSteps:
             records=self.records,
             prepared=self.prepared,
             outputs=self.outputs,
-            prepare=self._recorded,
+            prepare=lambda name: self.prepare(name, recorded_module),
             evidence=evidence,
             run_id=run_id,
             unavailable_secrets=unavailable_secrets,
@@ -199,7 +199,7 @@ class PreparedSteps:
         return self.failures_of(steps, lambda name: self.prepare(name, source))
 
     def failures_of(
-        self, steps: Iterable[str], work: Callable[[str], None]
+        self, steps: Iterable[str], work: Callable[[str], object]
     ) -> dict[str, OrchestratorError]:
         """
         Call ``work`` for steps concurrently and return the errors by step.
@@ -216,17 +216,14 @@ class PreparedSteps:
             list(pool.map(one, steps))
         return failures
 
-    def prepare(self, name: str, source: SourceOf) -> None:
+    def prepare(self, name: str, source: SourceOf) -> PreparedStep:
         """
         Prepare one step, once: guards on its record, snapshot, working directory, ``init``.
         """
         with self._prepare_locks[name]:
             if name not in self.prepared:
                 self.prepared[name] = self._prepared(self.roots[name], source)
-
-    def _recorded(self, name: str) -> PreparedStep:
-        self.prepare(name, recorded_module)
-        return self.prepared[name]
+            return self.prepared[name]
 
     def prepare_elsewhere(self, step: Step, source: SourceOf, *, moving: bool) -> PreparedStep:
         """
@@ -334,7 +331,7 @@ class PreparedSteps:
             raise Unresolvable(f"there is no step {name!r} any more")
         with self._output_locks[name]:
             if name not in self._outputs:
-                root = self._recorded(name).work_dir
+                root = self.prepare(name, recorded_module).work_dir
                 try:
                     state = pull(self.services, root, self.evidence(name), "pull-outputs")
                 except (EngineFailed, StateDamaged) as exc:  # told of the step that reads them

@@ -193,9 +193,7 @@ class _RecordedOutcome(Struct, frozen=True):
 
 def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
     services, deployment = session.services, session.deployment
-    watch = LivenessProbe(
-        services.store, services.files, services.processes, services.limits.silence
-    )
+    watch = LivenessProbe.of(services)
     try:
         records = {
             record.target.step: record

@@ -7,7 +7,7 @@ command does with each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Unpack
 
@@ -22,9 +22,12 @@ from orchestrator.app.schedule import OnFailure, Outcome, Unstarted, run_steps
 from orchestrator.app.session import Session
 from orchestrator.app.steps.guards import check_doubts, check_not_moved
 from orchestrator.app.steps.mutation import StepResult
+from orchestrator.app.steps.pipeline import StepPipeline
+from orchestrator.app.steps.planned_step import Direction, EnginePlan, PlanOptions
 from orchestrator.app.steps.preparation import check_engine_gone
 from orchestrator.app.steps.settling import RecalledInputs, settle
 from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.record.objects import Resources
 from orchestrator.domain.record.record import OperationRecord
@@ -50,6 +53,23 @@ from orchestrator.errors import (
 
 #: Works on one step and reports its end.
 StepWork = Callable[[str], Outcome]
+
+
+def failures_of(
+    steps: Iterable[str],
+    work: Callable[[str], object],
+    kinds: tuple[type[OrchestratorError], ...] = (OrchestratorError,),
+) -> dict[str, OrchestratorError]:
+    """
+    Call ``work`` for each step and return the errors of these ``kinds`` by step.
+    """
+    failures: dict[str, OrchestratorError] = {}
+    for name in steps:
+        try:
+            work(name)
+        except kinds as exc:
+            failures[name] = exc
+    return failures
 
 
 class StepPolicy(Struct, frozen=True):
@@ -115,7 +135,7 @@ class StepRunner:
             self.end_before_work(todo, failures)
             return
         hooks = any(hook_of(name) for name in todo)  # their modules need nothing
-        unordered = Graph(dict.fromkeys(todo, ())) if hooks else None
+        unordered = Graph.unordered(todo) if hooks else None
         graph = policy.graph or unordered or self.deployment.graph
         self.work_on(graph.subset(todo), policy.work, on_failure=policy.on_failure)
 
@@ -131,6 +151,29 @@ class StepRunner:
             else:
                 self.end_skipped(name, reason)
         return todo
+
+    def pipeline(
+        self,
+        name: str,
+        inputs: StepInputs,
+        *,
+        verb: Direction,
+        attempt: int = 1,
+        options: PlanOptions | None = None,
+        engine_plan: EnginePlan | None = None,
+    ) -> StepPipeline:
+        """
+        Return one attempt at a prepared step, by default with the options of the run.
+        """
+        return StepPipeline(
+            self.session,
+            self.steps.prepared[name],
+            inputs,
+            options or self.options.plan,
+            verb=verb,
+            attempt=attempt,
+            engine_plan=engine_plan,
+        )
 
     def work_on(
         self,
@@ -184,15 +227,10 @@ class StepRunner:
         Conclude every interrupted record among the prepared steps, upstreams first, and return the
         errors by step.
         """
-        failures: dict[str, OrchestratorError] = {}
-        hooks = (name for name in tuple(self.steps.prepared) if hook_of(name))
-        for name in (*self.deployment.graph.order, *hooks):
-            if name in self.steps.prepared:
-                try:
-                    self.settle(name)
-                except (Busy, EngineFailed, Invalid, Refused) as exc:
-                    failures[name] = exc
-        return failures
+        prepared = self.steps.prepared
+        hooks = [name for name in prepared if hook_of(name)]
+        steps = (name for name in (*self.deployment.graph.order, *hooks) if name in prepared)
+        return failures_of(steps, self.settle, (Busy, EngineFailed, Invalid, Refused))
 
     def settle(self, name: str) -> None:
         """

@@ -51,9 +51,7 @@ def check_not_live(
     """
     if record is None or record.status is not Status.RUNNING:
         return
-    probe = LivenessProbe(
-        services.store, services.files, services.processes, services.limits.silence
-    )
+    probe = LivenessProbe.of(services)
     announced = False
     while True:
         condition = probe.condition(record)

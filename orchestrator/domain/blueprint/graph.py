@@ -52,6 +52,13 @@ class Graph:
         self._dependents = {step: frozenset(names) for step, names in dependents.items()}
         self._order = _sorted(self._needs)
 
+    @classmethod
+    def unordered(cls, steps: Iterable[str]) -> Graph:
+        """
+        Return the graph of steps of which none needs another.
+        """
+        return cls(dict.fromkeys(steps, ()))
+
     @property
     def order(self) -> tuple[str, ...]:
         """
