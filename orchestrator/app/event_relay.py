@@ -5,6 +5,7 @@ Passes engine messages on to the user and to the heartbeat.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from orchestrator.app.session import Session
@@ -45,8 +46,9 @@ def relay(session: Session, step: str, marker: OperationRecord) -> Callable[[Mes
     services, target = session.services, str(marker.target.target)
 
     def observe(message: Message) -> None:
-        event: Event | None = None
+        event: Event
         at = services.clock.now()
+        seen = partial(ObjectEvent, at=at, step=step)
         match message:
             case ApplyStart(address, action, began, object_id):
                 if action not in MUTATIONS:
@@ -60,25 +62,17 @@ def relay(session: Session, step: str, marker: OperationRecord) -> Callable[[Mes
                         sequence=marker.sequence,
                     )
                 )
-                event = ObjectEvent(
-                    at=at, step=step, state="began", address=address, action=action, id=object_id
-                )
+                event = seen(state="began", address=address, action=action, id=object_id)
             case ApplyProgress(address, action, _, elapsed):
-                event = ObjectEvent(
-                    at=at, step=step, state="going", address=address, action=action, elapsed=elapsed
-                )
+                event = seen(state="going", address=address, action=action, elapsed=elapsed)
             case ApplyComplete(address, action, _, object_id):
                 if action not in MUTATIONS:
                     return
                 session.object_completed(target, address, action, object_id)
-                event = ObjectEvent(
-                    at=at, step=step, state="done", address=address, action=action, id=object_id
-                )
+                event = seen(state="done", address=address, action=action, id=object_id)
             case ApplyErrored(address, action, _):
                 session.object_failed(target, address, action)
-                event = ObjectEvent(
-                    at=at, step=step, state="failed", address=address, action=action
-                )
+                event = seen(state="failed", address=address, action=action)
             case DiagnosticMessage(diagnostic):
                 event = EngineDiagnostic(at=at, step=step, diagnostic=diagnostic)
             case ProvisionProgress(address, line):

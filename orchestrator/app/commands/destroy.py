@@ -28,6 +28,7 @@ from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_adopted_records, check_dependents
 from orchestrator.app.steps.mutation import StepResult
+from orchestrator.app.steps.plan_changes import recorded_inputs_text
 from orchestrator.app.steps.policy import check_policy_of_destroy, check_protected
 from orchestrator.app.steps.preparation import snapshot_of
 from orchestrator.app.steps.recording import record_entry
@@ -102,7 +103,7 @@ def _secrets(steps: PreparedSteps, step: str) -> Mapping[ValuePath, str]:
     """
     Return the names of the secrets in a step's recorded inputs, by path.
     """
-    text = steps.values.recorded_text(steps.records.get(step))
+    text = recorded_inputs_text(steps.services, steps.records.get(step))
     return (
         read_recorded_inputs(text, lambda _path, _origin: None).secrets if text is not None else {}
     )

@@ -19,6 +19,7 @@ from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import call_spec, mask_by_digest, pull
+from orchestrator.app.steps.plan_changes import recorded_inputs_text
 from orchestrator.app.steps.planned_step import write_variables
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.surgery.state_operation import StateOperation, operate, report_operation
@@ -178,9 +179,8 @@ def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledSt
         return
     services = steps.services
     history = services.store.history(prepared.target)
-    documents = list(
-        dict.fromkeys(filter(None, map(steps.values.recorded_text, _since_complete(history))))
-    )
+    texts = (recorded_inputs_text(services, entry) for entry in _since_complete(history))
+    documents = list(dict.fromkeys(filter(None, texts)))
     unknown = [_not_at_hand(steps, prepared, text) for text in documents]
     masked = mask_by_digest(services, state, {name for names in unknown for name in names})
     steps.learn_secrets(prepared.record, state)

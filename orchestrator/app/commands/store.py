@@ -11,12 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import Protocol
 
 from pydantic import ValidationError
 
-from orchestrator.app.commands.store_holder import StoreHolder, busy
+from orchestrator.app.commands.store_holder import (
+    StoreHolder,
+    busy,
+    places_of,
+    readable_runs,
+    run_of,
+)
 from orchestrator.domain.blueprint.inputs import KEY_BLOB
 from orchestrator.domain.documents.documents import (
     ExportedTarget,
@@ -25,7 +30,7 @@ from orchestrator.domain.documents.documents import (
     StoreCopyDocument,
 )
 from orchestrator.domain.record.record import OperationRecord, UnreadableRecord, parse_record
-from orchestrator.domain.record.run_record import Claim, Lease, RunRecord
+from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.recovery.command_line import RecordedBlueprint, command_line
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import Target
@@ -136,7 +141,7 @@ def copy_store(
     _check_some(records, source.url, f" of {blueprint}/{environment}" if blueprint else "")
     _check_idle(source, records)
     destination.probe()
-    with holder.hold(destination, _places(records)):
+    with holder.hold(destination, places_of(records)):
         copied = _copy_entries(source, destination, records, progress)
         names = _copy_blobs(source, destination, blueprint, environment, progress)
         _check_idle(source, records)
@@ -174,9 +179,7 @@ def _copy_blobs(
     """
     strangers = _runs_of_others(source, blueprint, environment) if blueprint else frozenset()
     names = [
-        name
-        for name in source.blobs("")
-        if _run_of(name) not in strangers and name != IDENTITY_BLOB
+        name for name in source.blobs("") if run_of(name) not in strangers and name != IDENTITY_BLOB
     ]
     for number, name in enumerate(names, start=1):
         data = source.blob(name)
@@ -190,10 +193,6 @@ def _copy_blobs(
     return names
 
 
-def _places(records: Iterable[OperationRecord]) -> set[tuple[str, str]]:
-    return {(record.target.blueprint, record.target.environment) for record in records}
-
-
 def _check_some(items: Sequence[object], place: str, whose: str = "") -> None:
     """
     Raise Invalid if nothing was found: a store that does not exist looks like an empty one.
@@ -204,7 +203,7 @@ def _check_some(items: Sequence[object], place: str, whose: str = "") -> None:
 
 
 def _check_idle(store: OperationStore, records: Sequence[OperationRecord]) -> None:
-    for blueprint, environment in sorted(_places(records)):
+    for blueprint, environment in sorted(places_of(records)):
         claim = store.claim(blueprint, environment)
         if claim is not None:
             raise busy(claim, store.url)
@@ -229,24 +228,13 @@ def _runs_of_others(
     store: OperationStore, blueprint: str, environment: str | None
 ) -> frozenset[str]:
     """
-    Return the ids of runs of other blueprints or environments.
+    Return the ids of runs of other blueprints or environments; one that cannot be read is none.
     """
-    others = set()
-    for name in store.blobs("runs/"):
-        if name.endswith("/run.json"):
-            with suppress(ValueError):  # one that cannot be read is copied as it is
-                run = RunRecord.model_validate_json(store.blob(name) or b"")
-                if (run.blueprint, run.environment) != (blueprint, environment):
-                    others.add(run.run_id)
-    return frozenset(others)
-
-
-def _run_of(name: str) -> str | None:
-    """
-    Return the id of the run that a blob belongs to, None if it may belong to several.
-    """
-    kind, _, rest = name.partition("/")
-    return rest.partition("/")[0] if kind == "runs" else None
+    return frozenset(
+        run_id
+        for run_id, run in readable_runs(store, store.blobs("runs/")).items()
+        if (run.blueprint, run.environment) != (blueprint, environment)
+    )
 
 
 def _verify(
@@ -327,7 +315,7 @@ def import_store(
         for entry in entries:
             digest.update(entry.to_json().encode())
     destination.probe()
-    with holder.hold(destination, _places(entry for entries in histories for entry in entries)):
+    with holder.hold(destination, places_of(entry for entries in histories for entry in entries)):
         for name, data in blobs.items():
             destination.create_blob(name, data)
         total = _append_all(destination, histories, progress)

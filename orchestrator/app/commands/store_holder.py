@@ -8,14 +8,14 @@ names it; content-addressed blobs are removed with the last run and record that 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 
 from orchestrator.app.run.repeated_request import REQUESTS, run_of_request
 from orchestrator.domain.documents.documents import PrunedRun, StorePruneDocument
-from orchestrator.domain.record.record import Actor
+from orchestrator.domain.record.record import Actor, OperationRecord
 from orchestrator.domain.record.run_record import Claim, RunRecord
 from orchestrator.domain.record.states import Liveness
 from orchestrator.errors import Busy
@@ -110,8 +110,8 @@ def prune(
     """
     if not remove:
         return _prune(store, now - older_than, keep, remove=False)
-    places = {(r.target.blueprint, r.target.environment) for r in store.records()}
-    places |= {(run.blueprint, run.environment) for run in _runs(store, store.blobs("")).values()}
+    runs = readable_runs(store, store.blobs("")).values()
+    places = places_of(store.records()) | {(run.blueprint, run.environment) for run in runs}
     with holder.hold(store, places):
         return _prune(store, now - older_than, keep, remove=True)
 
@@ -122,19 +122,19 @@ def _prune(
     # Blobs first: what is written from here on is no candidate, whatever it is named by.
     blobs = store.blobs("")
     recorded_text = "\n".join(record.to_json() for record in store.records())
-    runs = _runs(store, blobs)
+    runs = readable_runs(store, blobs)
     gone = _expired(runs.values(), recorded_text, before, keep)
     # By their text: those that this version cannot read name modules, too.
     kept_runs = [
         store.blob(name) or b""
         for name in blobs
-        if name.endswith("/run.json") and _run_of(name) not in gone
+        if name.endswith("/run.json") and run_of(name) not in gone
     ]
     references = recorded_text + b"\n".join(kept_runs).decode("utf-8", "replace")
     unneeded = [
         name
         for name in blobs
-        if _run_of(name) in gone
+        if run_of(name) in gone
         or _is_unnamed(name, references)
         or (name.startswith(REQUESTS) and run_of_request(store.blob(name)) in gone)
     ]
@@ -146,24 +146,29 @@ def _prune(
     return StorePruneDocument(
         url=store.url,
         removed=remove,
-        runs=tuple(_line(runs[run_id]) for run_id in sorted(gone)),
+        runs=tuple(PrunedRun.of(runs[run_id]) for run_id in sorted(gone)),
         blobs=tuple(unneeded),
         kept_runs=len(runs) - len(gone),
     )
 
 
-def _runs(store: OperationStore, blobs: Iterable[str]) -> dict[str, RunRecord]:
+def places_of(records: Iterable[OperationRecord]) -> set[tuple[str, str]]:
     """
-    Return the runs whose record can be read; others stay.
+    Return the blueprints and environments of records.
+    """
+    return {(record.target.blueprint, record.target.environment) for record in records}
+
+
+def readable_runs(store: OperationStore, blobs: Iterable[str]) -> dict[str, RunRecord]:
+    """
+    Return the runs among blobs whose record can be read, by id.
     """
     runs = {}
     for name in blobs:
         if name.startswith("runs/") and name.endswith("/run.json"):
-            try:
+            with suppress(ValueError):
                 run = RunRecord.model_validate_json(store.blob(name) or b"")
-            except ValueError:
-                continue
-            runs[run.run_id] = run
+                runs[run.run_id] = run
     return runs
 
 
@@ -181,7 +186,10 @@ def _expired(
     )
 
 
-def _run_of(name: str) -> str | None:
+def run_of(name: str) -> str | None:
+    """
+    Return the id of the run that a blob belongs to, None if it may belong to several.
+    """
     kind, _, rest = name.partition("/")
     return rest.partition("/")[0] if kind == "runs" else None
 
@@ -191,13 +199,3 @@ def _is_unnamed(name: str, references: str) -> bool:
     Return whether nothing that is kept names a content-addressed blob.
     """
     return name.startswith(_BY_CONTENT) and name.rpartition("/")[2] not in references
-
-
-def _line(run: RunRecord) -> PrunedRun:
-    return PrunedRun(
-        run_id=run.run_id,
-        command=run.command,
-        blueprint=run.blueprint,
-        environment=run.environment,
-        started_at=run.started_at,
-    )

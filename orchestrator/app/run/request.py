@@ -224,16 +224,22 @@ class CompensateRequest(RunRequest, frozen=True, kw_only=True):
     repeat: str | None = None
 
 
-class VerifyRequest(RunRequest, frozen=True, kw_only=True):
+class RecordsRequest(RunRequest, frozen=True, kw_only=True):
+    """
+    A request that changes records only, and needs no approval.
+    """
+
+    @property
+    def mutates(self) -> bool:
+        return False
+
+
+class VerifyRequest(RecordsRequest, frozen=True, kw_only=True):
     """
     The request of ``verify``: run the checks of what is applied.
     """
 
     verb: ClassVar[Verb] = "verify"
-
-    @property
-    def mutates(self) -> bool:
-        return False
 
 
 class ReconcileRequest(RunRequest, frozen=True, kw_only=True):
@@ -264,7 +270,7 @@ class ReconcileRequest(RunRequest, frozen=True, kw_only=True):
         return self.mutates or bool(self.forget or self.dismiss_errored_state)
 
 
-class AdoptRequest(RunRequest, frozen=True, kw_only=True):
+class AdoptRequest(RecordsRequest, frozen=True, kw_only=True):
     """
     The request of ``adopt``: start recording existing state; ``accept_changes`` is the reason to
     adopt what an apply would change.
@@ -273,10 +279,6 @@ class AdoptRequest(RunRequest, frozen=True, kw_only=True):
     verb: ClassVar[Verb] = "adopt"
     uses_current: ClassVar[bool] = True
     accept_changes: str | None = None
-
-    @property
-    def mutates(self) -> bool:
-        return False
 
 
 class ImportRequest(RunRequest, frozen=True, kw_only=True):
@@ -306,7 +308,17 @@ class ExecRequest(RunRequest, frozen=True, kw_only=True):
     words: tuple[str, ...]
 
 
-class RetainRequest(RunRequest, frozen=True, kw_only=True):
+class RetentionRequest(RecordsRequest, frozen=True, kw_only=True):
+    """
+    A request that widens or narrows a later destroy.
+    """
+
+    @property
+    def needs_confirmation(self) -> bool:
+        return True
+
+
+class RetainRequest(RetentionRequest, frozen=True, kw_only=True):
     """
     The request of ``retain``: steps that no destroy touches, with owner and date of review.
     """
@@ -315,29 +327,13 @@ class RetainRequest(RunRequest, frozen=True, kw_only=True):
     owner: str
     review_by: str
 
-    @property
-    def mutates(self) -> bool:
-        return False
 
-    @property
-    def needs_confirmation(self) -> bool:
-        return True
-
-
-class ReleaseRequest(RunRequest, frozen=True, kw_only=True):
+class ReleaseRequest(RetentionRequest, frozen=True, kw_only=True):
     """
     The request of ``release``: stop retaining steps.
     """
 
     verb: ClassVar[Verb] = "release"
-
-    @property
-    def mutates(self) -> bool:
-        return False
-
-    @property
-    def needs_confirmation(self) -> bool:
-        return True
 
 
 class PlanRequest(Struct, frozen=True, kw_only=True):

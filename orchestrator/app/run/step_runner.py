@@ -13,7 +13,6 @@ from typing import Unpack
 
 from msgspec import Struct
 
-from orchestrator.app.run.hook_settling import settle_hook
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf, recorded_module
 from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run_summary import exit_codes_of, fault_of
@@ -25,7 +24,7 @@ from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import Direction, EnginePlan, PlanOptions
 from orchestrator.app.steps.preparation import check_engine_gone
-from orchestrator.app.steps.settling import RecalledInputs, settle
+from orchestrator.app.steps.settling import RecalledInputs, settle, settle_hook
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import StepFinished
@@ -249,9 +248,24 @@ class StepRunner:
         if kind is None:
             outcome = settle(self.services, self.deployment, prepared, recalled)
         else:
-            self._settle_root(hook_step_name(name, kind))
-            outcome = settle_hook(self.steps, prepared, kind, recalled)
+            root = hook_step_name(name, kind)
+            self._settle_root(root)
+            outcome = settle_hook(
+                self.services,
+                prepared,
+                kind,
+                recalled,
+                self.steps.records.get(root),
+                knows_outputs=partial(self._knows_outputs, name),
+            )
         self.steps.update(name, outcome)
+
+    def _knows_outputs(self, name: str) -> bool:
+        try:
+            self.steps.outputs(name)
+        except OrchestratorError:
+            return False
+        return True
 
     def _settle_root(self, root: str) -> None:
         """

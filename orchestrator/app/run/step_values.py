@@ -120,7 +120,7 @@ class StepValues:
         record = self.records.get(step.name)
         if record is None or record.inputs_digest == inputs.digest(self.services.key):
             return
-        text = self.recorded_text(record)
+        text = recorded_inputs_text(self.services, record)
         if text is not None:
             recorded = read_recorded_inputs(text, lambda _path, _origin: None)
             self._mask_former(step.name, recorded.other_secrets(inputs.values, self.services.key))
@@ -234,7 +234,7 @@ class StepValues:
         Return the values that the step was applied with, and whether their secrets are unchanged.
         """
         step, record = prepared.step, prepared.record
-        text = self.recorded_text(record)
+        text = recorded_inputs_text(self.services, record)
         if text is None:
             return RecalledInputs(self.inputs(step), secrets_known=True)
 
@@ -304,7 +304,7 @@ class StepValues:
         required = frozenset(module.snapshot.early_variables)
         if not required or not engine.evaluates_early:
             return {}
-        text = self.recorded_text(record) if module.inputs == "recorded" else None
+        text = recorded_inputs_text(self.services, record) if module.inputs == "recorded" else None
         if text is None:
             lookup, templates = self.lookup(step), {}
             for name in required & step.inputs.keys():
@@ -329,14 +329,6 @@ class StepValues:
         values = {k: v for k, v in recorded.values.items() if k in required and (k,) not in unknown}
         secrets = {path: origin for path, origin in recorded.secrets.items() if path[0] in values}
         return self._masked(StepInputs(values, secrets)).values
-
-    def recorded_text(self, record: OperationRecord | None) -> bytes | None:
-        """
-        Return the document with a target's recorded inputs, None if it was never applied.
-
-        Raises StoreUnavailable if the store lacks what the record names.
-        """
-        return recorded_inputs_text(self.services, record)
 
     def _masked(self, inputs: StepInputs) -> StepInputs:
         masker, values = self.services.masker, Resolved(dict(inputs.values))

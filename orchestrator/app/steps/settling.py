@@ -7,6 +7,8 @@ concluded exactly as the run would have concluded it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from orchestrator.app.inspection.read_context import LivenessProbe
@@ -18,12 +20,20 @@ from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Attempt, Check, Fault, OperationRecord, Verification
-from orchestrator.domain.record.states import Condition, Liveness, Status
+from orchestrator.domain.record.states import READY, Condition, Liveness, Status
 from orchestrator.domain.recovery.command_line import command_line, reconcile_command
+from orchestrator.domain.target import HookKind, hook_step_name
 from orchestrator.domain.transitions.absence import MutationEvidence
+from orchestrator.domain.transitions.conclusion import conclude_command, hook_ended, hook_reverted
+from orchestrator.domain.transitions.hook_results import (
+    hook_fault,
+    last_hook_result,
+    module_outcome,
+)
 from orchestrator.domain.transitions.ownership import imported_addresses
 from orchestrator.domain.transitions.transitions import restored
 from orchestrator.domain.values import replace
@@ -33,6 +43,8 @@ from orchestrator.ports.workdir import WorkDir
 
 #: Stands for what an engine said when the secrets it may quote are not known any more.
 NOT_SHOWN = "(not shown: the secrets of that run are not known any more)"
+#: Of a call that never began: its journal is missing, not complete.
+_NO_RESULT = CallResult(exit_code=None, messages=(), complete=False)
 
 
 def check_not_live(
@@ -96,10 +108,13 @@ def settle(
     If the secrets of that run are no longer known, none of its engine's output is repeated, because
     it could not be masked.
     """
-    marker = prepared.record
-    assert marker is not None, "only a record can be settled"
-    spec = _spec(services, prepared, marker, recalled)
-    outcome = _outcome(services, deployment, prepared, recalled, spec)
+    marker, before = _marker(services, prepared)
+    evidence = services.files.attempt(marker.run_id, marker.target.step, marker.attempt)
+    leftovers = (evidence / "plan.tfplan", evidence / "inputs.tfvars.json")
+    spec = call_spec(services, prepared.work_dir, evidence, "apply", delete_after=leftovers)
+    if not recalled.secrets_known:
+        spec = replace(spec, mask=lambda _: NOT_SHOWN)
+    outcome = _outcome(services, deployment, prepared, recalled, marker, before, spec)
     outcome = end_mutation(services, marker, outcome, spec)
     why = f": {outcome.last_error}" if outcome.last_error else ""
     services.note(
@@ -111,13 +126,92 @@ def settle(
     return outcome
 
 
-def _spec(
-    services: Services, prepared: PreparedStep, marker: OperationRecord, recalled: RecalledInputs
-) -> CallSpec:
-    evidence = services.files.attempt(marker.run_id, marker.target.step, marker.attempt)
-    leftovers = (evidence / "plan.tfplan", evidence / "inputs.tfvars.json")
-    spec = call_spec(services, prepared.work_dir, evidence, "apply", delete_after=leftovers)
-    return spec if recalled.secrets_known else replace(spec, mask=lambda _: NOT_SHOWN)
+def settle_hook(
+    services: Services,
+    prepared: PreparedStep,
+    kind: HookKind,
+    recalled: RecalledInputs,
+    root: OperationRecord | None,
+    *,
+    knows_outputs: Callable[[], bool],
+) -> OperationRecord:
+    """
+    Conclude a step that is ``running`` a hook whose owner and process are gone, and report the
+    conclusion. ``root`` is the settled record of the hook's module; ``knows_outputs`` returns
+    whether the secrets among the step's outputs are known, so that the hook's output can be masked.
+    """
+    marker, before = _marker(services, prepared)
+    hook = last_hook_result(marker, kind)
+    assert hook is not None, "the marker tells of the hook"
+    assert before is not None, "hooks are of recorded steps"
+    name = hook_step_name(marker.target.step, kind)
+    spec = CallSpec(
+        directory=services.root,
+        evidence=services.files.attempt(marker.run_id, name, marker.attempt),
+        name="apply",
+    )
+    outcome: OperationRecord | None = None
+    if hook.target is None:
+        maskable = recalled.secrets_known and knows_outputs()
+        evidence = _command_evidence(services, marker, kind, spec, maskable=maskable)
+        if evidence is not None:
+            outcome = conclude_command(marker, before, evidence, services.stamp())
+    elif root is not None and root.run_id == marker.run_id:
+        # By the status of the module's own target, if that run has changed it.
+        fault = root.error if root.status is Status.ERROR else None
+        if root.status in (*READY, Status.ERROR):
+            how = module_outcome(kind, root, fault)
+            outcome = hook_ended(marker, before, how, services.stamp())
+    if outcome is None:
+        unbegun = hook_fault(kind, "the run was killed before it began", code="never_started")
+        outcome = hook_reverted(marker, before, unbegun, services.stamp())
+    outcome = end_mutation(services, marker, outcome, spec)
+    last = outcome.last_attempt
+    error = outcome.last_error or "it was done"
+    if last is not None and last.run_id == marker.run_id and last.error is not None:
+        error = last.error.summary
+    services.note(
+        f"run {marker.run_id} was interrupted during {kind}: {error}; "
+        f"from what it left this is `{outcome.status}`",
+        level="warning",
+        step=marker.target.step,
+    )
+    return outcome
+
+
+def _marker(
+    services: Services, prepared: PreparedStep
+) -> tuple[OperationRecord, OperationRecord | None]:
+    """
+    Return the ``running`` entry of a step, and the entry before it.
+    """
+    marker = prepared.record
+    assert marker is not None, "only a record can be settled"
+    entries = services.store.history(marker.target.target)
+    return marker, next((e for e in entries if e.sequence == marker.sequence - 1), None)
+
+
+def _command_evidence(
+    services: Services, marker: OperationRecord, kind: HookKind, spec: CallSpec, *, maskable: bool
+) -> MutationEvidence | None:
+    """
+    Return the evidence of a command hook on disk; None if it certainly never began.
+    """
+    masked = replace(spec, mask=services.masker.mask if maskable else lambda _: NOT_SHOWN)
+    recovered = services.engine.recover_call(masked, complete_log=maskable)
+    if recovered.liveness is Liveness.ALIVE:
+        raise Busy(
+            f"{marker.target.target}: {kind} of run {marker.run_id} is still at work",
+            hint="wait for it (--wait)",
+        )
+    if not recovered.started and services.files.read_run(marker.run_id) is not None:
+        return None
+    result = recovered.result if recovered.started else _NO_RESULT
+    # Without an exit code nobody can tell what it did, whatever else is complete.
+    complete = result.complete and result.exit_code is not None
+    return MutationEvidence(
+        exit_code=result.exit_code, journal=Journal.of(result.messages, whole=complete), state=None
+    )
 
 
 def _outcome(
@@ -125,14 +219,12 @@ def _outcome(
     deployment: Deployment,
     prepared: PreparedStep,
     recalled: RecalledInputs,
+    marker: OperationRecord,
+    before: OperationRecord | None,
     spec: CallSpec,
 ) -> OperationRecord:
-    marker = prepared.record
-    assert marker is not None, "only a record can be settled"
-    entries = services.store.history(marker.target.target)
-    before = next((e for e in entries if e.sequence == marker.sequence - 1), None)
-    recollection = services.engine.recover_call(spec, complete_log=recalled.secrets_known)
-    if recollection.liveness is Liveness.ALIVE:
+    recovered = services.engine.recover_call(spec, complete_log=recalled.secrets_known)
+    if recovered.liveness is Liveness.ALIVE:
         raise Busy(
             f"{marker.target.target}: the engine of run {marker.run_id} is still at work",
             hint="wait for it (--wait)",
@@ -140,7 +232,7 @@ def _outcome(
     lease = services.store.lease(marker.run_id)
     heartbeat = lease.of(str(marker.target.target), marker.sequence) if lease else None
     heard = heartbeat is not None and (heartbeat.in_flight or heartbeat.completed)
-    never_began = not recollection.started and not heard
+    never_began = not recovered.started and not heard
     if never_began and services.files.read_run(marker.run_id) is not None:
         fault = Fault(
             code="never_started",
@@ -154,7 +246,7 @@ def _outcome(
             error=fault,
         )
         return restored(marker, before, attempt, services.stamp())
-    evidence = _evidence(services, prepared.work_dir, marker, recollection, spec)
+    evidence = _evidence(services, prepared.work_dir, marker, recovered, spec)
     evidence = replace(evidence, secrets_known=recalled.secrets_known)
     if heartbeat is not None and evidence.journal.extent != "complete":
         evidence = replace(evidence, journal=evidence.journal.with_heartbeat(heartbeat))
@@ -202,9 +294,7 @@ def _evidence(
             hint="it is another state than the one that was applied; restore the right one",
         )
     services.workdirs.make_state_private(root)
-    # Of a call that never began there is no result: its journal is missing, not complete.
-    no_result = CallResult(exit_code=None, messages=(), complete=False)
-    result = recovered.result if recovered.started else no_result
+    result = recovered.result if recovered.started else _NO_RESULT
     errored = services.workdirs.errored_state(root)
     return gather(services, spec, result, state=state, state_error=why, errored=errored)
 
