@@ -19,9 +19,8 @@ from orchestrator.app.run.step_runner import StepPolicy, StepRunner, failures_of
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import not_approved
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
-from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
-from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.app.steps.preparation import PreparedStep, check_recorded_state
 from orchestrator.app.steps.provider_query import keep_state
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
@@ -206,7 +205,6 @@ class OwnedStep:
         self.name = name
         self.is_approved = is_approved
         self.prepared: PreparedStep = runner.steps.prepared[name]
-        self.target = str(runner.deployment.target(name))
         self.evidence = self.services.files.attempt(runner.session.run_id, name, 1)
 
     def run(self) -> StepResult:
@@ -217,9 +215,7 @@ class OwnedStep:
         services, record = self.services, self.prepared.record
         assert record is not None, "a target without a record goes with nobody"
         state = pull(services, self.prepared.work_dir, self.evidence, "pull-before")
-        moved = check_state(self.target, record, state, self.prepared.reconcile)
-        if moved is not None:
-            services.note(moved, level="warning", step=self.name)
+        check_recorded_state(services, self.prepared, state)
         self._approve(state)
         services.check_not_stopped()
         if state.raw:

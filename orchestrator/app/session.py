@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import rerun_text
 from orchestrator.domain.events.events import SignalSeen
 from orchestrator.domain.record.objects import Action
-from orchestrator.domain.record.record import EngineRef, Fault, Lineage, OperationRecord
+from orchestrator.domain.record.record import Fault, OperationRecord
 from orchestrator.domain.record.run_record import (
     NAMED,
     Claim,
@@ -29,7 +29,6 @@ from orchestrator.domain.record.run_record import (
 )
 from orchestrator.domain.record.states import Liveness, StepStatus
 from orchestrator.domain.redaction import redacted
-from orchestrator.domain.text import Json
 from orchestrator.errors import Busy, Fenced, OrchestratorError, StoreUnavailable, Terminated
 
 
@@ -118,7 +117,7 @@ class Session:
         with self._lock:
             row = next((item for item in self.run.steps if item.step == step), None)
             if row is None:
-                row = _pending_row(self.deployment, step)
+                row = pending_row(self.deployment, step)
                 self.run = self.run.model_copy(update={"steps": (*self.run.steps, row)})
             return row
 
@@ -435,47 +434,19 @@ class Session:
             self.services.note(f"run record not written: {exc.message}", level="warning")
 
 
-def open_session(
-    services: Services,
-    deployment: Deployment,
-    *,
-    run_id: str,
-    command: str,
-    steps: Iterable[str],
-    arguments: dict[str, Json],
-    reason: str | None = None,
-    request_token: str | None = None,
-    skipped_preflight: str | None = None,
-    lineage: Lineage | None = None,
-) -> Session:
+def open_session(services: Services, deployment: Deployment, run: RunRecord) -> Session:
     """
     Return a session with its run record written; it holds no claim yet.
     """
-    now = services.clock.now()
-    info = services.engine.info
-    run = RunRecord(
-        run_id=run_id,
-        project=deployment.project,
-        blueprint=deployment.blueprint,
-        environment=deployment.environment,
-        command=command,
-        arguments=arguments,
-        actor=services.actor,
-        reason=reason,
-        request_token=request_token,
-        lineage=lineage,
-        source=services.source(),
-        engine=EngineRef(kind=info.kind, version=info.version),
-        skipped_preflight=skipped_preflight,
-        store=services.store.url,
-        started_at=now,
-        steps=tuple(_pending_row(deployment, step) for step in steps),
-    )
+    session = Session(services, deployment, run)
     services.files.write_run(redacted(run, services.masker))
-    return Session(services, deployment, run)
+    return session
 
 
-def _pending_row(deployment: Deployment, step: str) -> StepRun:
+def pending_row(deployment: Deployment, step: str) -> StepRun:
+    """
+    Return the row of a step that did not run yet.
+    """
     return StepRun(step=step, target=str(deployment.target(step)), status=StepStatus.PENDING)
 
 

@@ -24,7 +24,7 @@ from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.values import replace
 from orchestrator.errors import Fenced, Spooled, Stopped, StoreUnavailable
 from tests.fakes.clock import START, SetStop
-from tests.fakes.entries import OWNER, claim, entry
+from tests.fakes.entries import OWNER, claim, entry, run_record
 from tests.fakes.services import Premises
 
 RUN = "20261129T000000000Z-000001"
@@ -42,12 +42,7 @@ def premises() -> Iterator[Premises]:
 @pytest.fixture
 def session(premises: Premises) -> Session:
     found = open_session(
-        premises.services,
-        premises.deployment,
-        run_id=RUN,
-        command="apply",
-        steps=["web"],
-        arguments={},
+        premises.services, premises.deployment, run_record(RUN, environment="default")
     )
     found.take_claim()
     return found
@@ -176,15 +171,7 @@ def test_a_signal_ends_the_wait_for_a_claim(
     What is told is the signal, not the claim that was waited for, nor how to wait for it.
     """
     services = replace(premises.services, stop=SetStop(after=1 + 2 * wait))
-    late = open_session(
-        services,
-        premises.deployment,
-        run_id="late",
-        command="apply",
-        steps=["web"],
-        arguments={},
-    )
-
+    late = open_session(services, premises.deployment, run_record("late", environment="default"))
     with pytest.raises(Stopped, match="stopped by a signal"):
         late.take_claim(wait=wait)
 

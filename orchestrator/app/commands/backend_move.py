@@ -14,10 +14,9 @@ from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
-from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.planned_step import plan_step
-from orchestrator.app.steps.preparation import PreparedStep, store_once
+from orchestrator.app.steps.preparation import PreparedStep, check_recorded_state, store_once
 from orchestrator.app.surgery.state_operation import approve
 from orchestrator.domain.blueprint.blueprint import (
     Backend,
@@ -79,9 +78,7 @@ def _move(runner: StepRunner, name: str) -> Outcome:
     runner.check_saved(name)
     old = steps.prepared[name]
     state = pull(services, old.work_dir, steps.evidence(name), "pull-old")
-    moved = check_state(str(old.target), old.record, state, old.reconcile)
-    if moved is not None:
-        services.note(moved, level="warning", step=name)
+    check_recorded_state(services, old, state)
     new = steps.prepare_elsewhere(step, recorded_source, moving=True)
     if _place(old) == _place(new):
         status = StepStatus(str(steps.status(name)))

@@ -22,7 +22,7 @@ from orchestrator.domain.documents.recovery import (
 )
 from orchestrator.domain.record.record import MISPLACED, Fault, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord
-from orchestrator.domain.record.states import StepStatus, Verdict
+from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.record.verdicts import verdict_of, with_failed_attempt
 from orchestrator.domain.recovery.advice import Advice, advise
 from orchestrator.domain.recovery.commands import lock_hint, offers, window_of
@@ -54,6 +54,7 @@ def recover(
     listed = listed_targets(summary, inspection.records, steps)
     advised = [advise(inspection.context(step)) for step in listed]
     rows = tuple(_step(inspection, item) for item in advised)
+    conditions = {step: (_tried(inspection, step), inspection.condition(step)) for step in listed}
     waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
     verified = _last_verified(inspection.history.runs)
     orphaned = orphaned_targets(summary, inspection.records)
@@ -66,7 +67,7 @@ def recover(
         project=reader.project,
         blueprint=summary.blueprint,
         environment=summary.environment,
-        verdict=_verdict(inspection, listed, orphaned),
+        verdict=verdict_of(conditions, summary.graph, orphaned),
         selected=() if steps is None else tuple(listed),
         steps=rows,
         last_verified_run=verified.run_id if verified else None,
@@ -78,13 +79,6 @@ def recover(
             *(beyond if steps is None else ()),
         ),
     )
-
-
-def _verdict(inspection: Inspection, listed: Sequence[str], orphaned: Collection[str]) -> Verdict:
-    rows = {step: (_tried(inspection, step), inspection.condition(step)) for step in listed}
-    own = [row for step, row in rows.items() if step in inspection.summary.graph]
-    hooks_and_orphans = [row for step, row in rows.items() if step not in inspection.summary.graph]
-    return verdict_of(own or hooks_and_orphans, orphaned, hooks_and_orphans if own else ())
 
 
 def _tried(inspection: Inspection, step: str) -> OperationRecord | None:

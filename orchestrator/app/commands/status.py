@@ -47,15 +47,14 @@ def status_of(
     runs = _run_rows(reader, records.values())
     attempts = _LocalAttempts(reader, summary)
     shown: list[StepState] = []
-    own: list[tuple[OperationRecord | None, Condition | None]] = []
-    hooks_and_orphans: list[tuple[OperationRecord | None, Condition | None]] = []
+    conditions: dict[str, tuple[OperationRecord | None, Condition | None]] = {}
     for step in listed_targets(summary, records, steps):
         newest = waiting.get(step) or records.get(step)
         tried = attempts.failed(step, since=newest.run_id if newest else "")
         if newest is not None:
             newest = with_failed_attempt(newest, tried)
         condition = watch.condition(newest) if newest else None
-        (own if step in summary.graph else hooks_and_orphans).append((newest, condition))
+        conditions[step] = (newest, condition)
         if newest is None:
             shown.append(_pending(summary, summary.target(step), records, tried))
         else:
@@ -77,7 +76,7 @@ def status_of(
         project=reader.project,
         blueprint=summary.blueprint,
         environment=summary.environment,
-        verdict=verdict_of(own or hooks_and_orphans, orphans, hooks_and_orphans if own else ()),
+        verdict=verdict_of(conditions, summary.graph, orphans),
         selected=selected,
         steps=tuple(shown),
         orphaned=orphans,
@@ -173,13 +172,15 @@ def undeclared_documents(
     documents = []
     for (blueprint, environment), records in sorted(records_by_place.items()):
         runs = _run_rows(reader, records)
-        states = [_recorded(reader, record, runs, watch.condition(record)) for record in records]
+        conditions = {item.target.step: (item, watch.condition(item)) for item in records}
+        rows = conditions.values()
+        states = [_recorded(reader, record, runs, condition) for record, condition in rows]
         documents.append(
             StatusDocument(
                 project=reader.project,
                 blueprint=blueprint,
                 environment=environment,
-                verdict=verdict_of((record, watch.condition(record)) for record in records),
+                verdict=verdict_of(conditions),
                 steps=tuple(states),
                 orphaned=tuple(
                     str(record.target.target)

@@ -18,13 +18,13 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import learn_secrets, pull
 from orchestrator.app.steps.guards import (
     StateBindings,
-    check_state,
 )
 from orchestrator.app.steps.preparation import (
     ModuleSource,
     PreparedStep,
     applied_outputs,
     check_engine,
+    check_recorded_state,
     initialise,
     lay_out,
     lock_of,
@@ -331,13 +331,13 @@ class PreparedSteps:
             raise Unresolvable(f"there is no step {name!r} any more")
         with self._output_locks[name]:
             if name not in self._outputs:
-                root = self.prepare(name, recorded_module).work_dir
+                work_dir = self.prepare(name, recorded_module).work_dir
                 try:
-                    state = pull(self.services, root, self.evidence(name), "pull-outputs")
+                    state = pull(self.services, work_dir, self.evidence(name), "pull-outputs")
                 except (EngineFailed, StateDamaged) as exc:  # told of the step that reads them
                     exc.message = f"the outputs of {name}: {exc.message}"
                     raise
-                self._check_state(name, state)
+                check_recorded_state(self.services, self.prepared[name], state)
                 record = self.records.get(name)
                 outputs = self.learn_secrets(record, state).outputs
                 self._outputs[name] = self._with_nulls(name, outputs)
@@ -359,17 +359,6 @@ class PreparedSteps:
         applied = applied_outputs(self.services, record.deployment, name)
         nulls = {item.name: StateOutput(None, item.sensitive) for item in applied}
         return {**nulls, **outputs}
-
-    def _check_state(self, name: str, state: PulledState) -> None:
-        """
-        Compare a provider state with the step's record.
-
-        Law: state moved without us.
-        """
-        target = str(self.deployment.target(name))
-        moved = check_state(target, self.records.get(name), state, self.prepared[name].reconcile)
-        if moved is not None:
-            self.services.note(moved, level="warning", step=name)
 
     def update(self, name: str, record: OperationRecord, state: PulledState | None = None) -> None:
         """

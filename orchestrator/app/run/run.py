@@ -13,12 +13,14 @@ from orchestrator.app.run.run_summary import finish_run, report_repeated_run
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.run.step_selection import check_approval, select_steps
 from orchestrator.app.services import Services, await_others
-from orchestrator.app.session import Session, open_session
+from orchestrator.app.session import Session, open_session, pending_row
 from orchestrator.app.steps.recording import replay_spool
 from orchestrator.app.steps.settling import check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import digest
 from orchestrator.domain.events.events import RunStarted
+from orchestrator.domain.record.record import EngineRef
+from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.states import Status
 from orchestrator.errors import Busy, OrchestratorError, StoreUnavailable, worst
 from orchestrator.ports.store import NEIGHBOURS
@@ -48,18 +50,8 @@ def run(
         session = Session(services, deployment, earlier)
         _report_start(session, request, selected)
         return report_repeated_run(session, request, started=started)
-    session = open_session(
-        services,
-        deployment,
-        run_id=run_id,
-        command=request.verb,
-        steps=selected,
-        arguments=request.arguments(),
-        reason=options.reason or None,
-        request_token=options.request_token,
-        skipped_preflight=options.skip_preflight,
-        lineage=request.lineage,
-    )
+    record = _run_record(services, deployment, request, selected, run_id)
+    session = open_session(services, deployment, record)
     _report_start(session, request, selected)
     error: OrchestratorError | None = None
     try:
@@ -81,6 +73,34 @@ def run(
     except OrchestratorError as exc:
         error = exc
     return finish_run(session, request, error, started=started)
+
+
+def _run_record(
+    services: Services,
+    deployment: Deployment,
+    request: RunRequest,
+    selected: Sequence[str],
+    run_id: str,
+) -> RunRecord:
+    options, info = request.options, services.engine.info
+    return RunRecord(
+        run_id=run_id,
+        project=deployment.project,
+        blueprint=deployment.blueprint,
+        environment=deployment.environment,
+        command=request.verb,
+        arguments=request.arguments(),
+        actor=services.actor,
+        reason=options.reason or None,
+        request_token=options.request_token,
+        lineage=request.lineage,
+        source=services.source(),
+        engine=EngineRef(kind=info.kind, version=info.version),
+        skipped_preflight=options.skip_preflight,
+        store=services.store.url,
+        started_at=services.clock.now(),
+        steps=tuple(pending_row(deployment, step) for step in selected),
+    )
 
 
 def _note_neighbours(services: Services, deployment: Deployment) -> None:

@@ -206,11 +206,8 @@ def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
         }
     except StoreUnavailable:
         return None
-    steps = set(deployment.steps) - deployment.orphans
-    own = [row for step, row in rows.items() if step in steps]
-    hooks_and_orphans = [row for step, row in rows.items() if step not in steps]
     orphaned = [str(item.target.target) for item in alive_orphans(deployment, records.values())]
-    recorded = verdict_of(own or hooks_and_orphans, orphaned, hooks_and_orphans if own else ())
+    recorded = verdict_of(rows, set(deployment.steps) - deployment.orphans, orphaned)
     under_way = recorded in (Verdict.RUNNING, Verdict.INTERRUPTED)
     failed = any(
         row.status is StepStatus.ERROR and not is_partly_applied(records.get(row.step))

@@ -17,7 +17,7 @@ from msgspec import Struct, field
 from orchestrator.app.services import Services
 from orchestrator.app.session import Session
 from orchestrator.app.steps.engine_calls import call, call_spec, error_text, failure, patiently
-from orchestrator.app.steps.guards import StateBindings
+from orchestrator.app.steps.guards import StateBindings, check_state
 from orchestrator.domain.blueprint.blueprint import Deployment, Output, Step
 from orchestrator.domain.blueprint.inputs import ReferenceScope, digest
 from orchestrator.domain.blueprint.references import Lookup, Resolved, Template, Unresolvable
@@ -27,7 +27,7 @@ from orchestrator.domain.blueprint.stored_deployment import (
     parse_deployment,
     stored_form,
 )
-from orchestrator.domain.provider_state import is_newer
+from orchestrator.domain.provider_state import PulledState, is_newer
 from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.state_lock import PASSING_LOCKS, StateLock
@@ -126,6 +126,31 @@ class PreparedStep(Struct, frozen=True):
     reconcile: str
     configured: Mapping[str, Resolved] = field(default_factory=dict)
     bindings: StateBindings = field(default_factory=StateBindings)
+
+
+def check_recorded_state(
+    services: Services,
+    prepared: PreparedStep,
+    state: PulledState,
+    *,
+    serial_may_fall: bool = False,
+    may_be_missing: bool = False,
+) -> None:
+    """
+    Compare the provider state of a step with its record, as `check_state` does, and note if it has
+    moved.
+    Law: state moved without us.
+    """
+    moved = check_state(
+        str(prepared.target),
+        prepared.record,
+        state,
+        prepared.reconcile,
+        serial_may_fall=serial_may_fall,
+        may_be_missing=may_be_missing,
+    )
+    if moved is not None:
+        services.note(moved, level="warning", step=prepared.step.name)
 
 
 class ModuleSource(Struct, frozen=True):

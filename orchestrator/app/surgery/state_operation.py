@@ -18,10 +18,9 @@ from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import not_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.engine_calls import call_spec, pull
-from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.planned_step import PlanOptions, write_variables
-from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.app.steps.preparation import PreparedStep, check_recorded_state
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import Message
 from orchestrator.domain.provider_state import PulledState
@@ -158,20 +157,15 @@ def _checked_state(
     """
     Return the current provider state, after the checks of the operation.
     """
-    name, services = prepared.step.name, runner.services
-    state = pull(services, prepared.work_dir, evidence, "pull-before")
-    target = str(prepared.target)
-    prepared.bindings.check_lineage(target, state)
-    moved = check_state(
-        target,
-        prepared.record,
+    state = pull(runner.services, prepared.work_dir, evidence, "pull-before")
+    prepared.bindings.check_lineage(str(prepared.target), state)
+    check_recorded_state(
+        runner.services,
+        prepared,
         state,
-        prepared.reconcile,
         serial_may_fall=runner.request.verb == "reconcile",  # it is what records that
         may_be_missing=operation.command in ("import", "push", "unlock"),
     )
-    if moved is not None:
-        services.note(moved, level="warning", step=name)
     operation.check(state)
     return state
 

@@ -4,7 +4,7 @@ The verdict over the records of a blueprint.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Mapping
 
 from orchestrator.domain.record.record import Attempt, OperationRecord
 from orchestrator.domain.record.states import (
@@ -72,22 +72,25 @@ def _status(record: OperationRecord | None) -> Status | None:
 
 
 def verdict_of(
-    rows: Iterable[tuple[OperationRecord | None, Condition | None]],
+    rows: Mapping[str, tuple[OperationRecord | None, Condition | None]],
+    steps: Container[str] = (),
     orphaned: Collection[str] = (),
-    beside: Iterable[tuple[OperationRecord | None, Condition | None]] = (),
 ) -> Verdict:
     """
-    Return the verdict over the records of steps, each with its condition. A failed apply is an
+    Return the verdict over the records of targets, each with its condition. A failed apply is an
     error even if nothing exists, and so is an ok step with an object in doubt, or whose newest
     attempt found something else than recorded. The blueprint is not destroyed while an orphan is
     alive.
 
-    ``beside`` are module hooks and orphans: they count only if they went wrong. What a hook made
-    remains, and does not prevent the verdict destroyed. A step that was applied in part, as
-    requested, is neither an error nor ok.
+    Beside ``steps`` of the blueprint, module hooks and orphans count only if they went wrong. What
+    a hook made remains, and does not prevent the verdict destroyed. A step that was applied in
+    part, as requested, is neither an error nor ok.
     """
     failing = (Status.ERROR, Status.RUNNING)
-    counted = (*rows, *(row for row in beside if row[0] is not None and row[0].status in failing))
+    own = [row for step, row in rows.items() if step in steps]
+    others = [row for step, row in rows.items() if step not in steps]
+    failed = [row for row in others if row[0] is not None and row[0].status in failing]
+    counted = [*own, *failed] if own else others
     result = verdict((_status(record), condition) for record, condition in counted)
     if result is Verdict.OK and any(is_partly_applied(record) for record, _ in counted):
         return Verdict.PARTIAL
