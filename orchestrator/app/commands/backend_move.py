@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from orchestrator.app.run.prepared_steps import recorded_source
 from orchestrator.app.run.request import MoveRequest
@@ -13,11 +14,11 @@ from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
-from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
+from orchestrator.app.steps.engine_calls import pull
+from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.planned_step import plan_step
 from orchestrator.app.steps.preparation import PreparedStep, check_recorded_state, store_once
-from orchestrator.app.surgery.state_operation import approve
+from orchestrator.app.surgery.state_operation import StateOperation, nothing_there, operate
 from orchestrator.domain.blueprint.blueprint import (
     Backend,
     Deployment,
@@ -35,7 +36,6 @@ from orchestrator.domain.blueprint.stored_deployment import (
     with_hook_steps,
 )
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.entry_changes import changes_in_run
 from orchestrator.domain.record.record import OperationRecord, ProviderState
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
@@ -43,7 +43,6 @@ from orchestrator.domain.target import hook_of, step_of
 from orchestrator.domain.text import Json, count
 from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.surgery import same_content, surgery_ended
-from orchestrator.domain.transitions.transitions import mark
 from orchestrator.domain.values import replace
 from orchestrator.errors import OrchestratorError, Refused
 from orchestrator.ports.engine import Push
@@ -65,12 +64,9 @@ def _move(runner: StepRunner, name: str) -> Outcome:
     steps, services = runner.steps, runner.services
     record, step = steps.records.get(name), steps.roots[name]
     if record is None or record.status in NOTHING_THERE:
-        raise Refused(
-            "nothing_there",
-            f"{runner.deployment.target(name)} has no provider state to move: "
-            + (f"it is `{record.status}`" if record else "it was never applied"),
-            hint="its next apply writes it where the blueprint says",
-        )
+        what = f"{runner.deployment.target(name)} has no provider state to move"
+        hint = "its next apply writes it where the blueprint says"
+        raise nothing_there(what, record, hint)
     applied = _applied(runner, record)
     applied_step = _as_applied(runner, applied, step, record)
     steps.prepare_elsewhere(applied_step, recorded_source, moving=False)
@@ -218,65 +214,38 @@ def move_to(
     Raises Refused if the new place holds another state, or belongs to another target. A local file
     at the old place is kept as evidence; a remote one is left there.
     """
-    services, record, name = runner.services, old.record, new.step.name
-    assert record is not None, "only what is recorded moves"
-    target, run_id = str(record.target.target), runner.session.run_id
-    before = pull(services, new.work_dir, runner.steps.evidence(name), "pull-new")
-    new.bindings.check_lineage(target, before)
-    # A move that was killed has left its copy there.
-    if before.lineage and not same_content(before, state):
+    where = f"{new.work_dir.backend_type} {new.work_dir.location}"
+
+    def request(private: Path) -> Push:
+        runner.services.files.write(private, state.raw.decode())
+        return Push(private, runner.options.plan.lock_timeout)
+
+    operation = StateOperation(
+        command="push",
+        shown=f"move its provider state with {count(len(state.objects), 'object')} to {where}",
+        request=request,
+        check=partial(_check_free, new, state),
+        moves=state,
+        conclude=partial(_conclude, runner, old, new, state, deployment),
+    )
+    result = operate(runner, new.step.name, operation)
+    if result.fault is None:
+        _keep_old(runner, old)
+    return result
+
+
+def _check_free(new: PreparedStep, state: PulledState, present: PulledState) -> None:
+    """
+    Raise Refused if the new place holds another state than the one to move: a move that was killed
+    has left its copy there.
+    """
+    if present.lineage and not same_content(present, state):
         raise Refused(
             "unrecorded_state",
-            f"{target}: there is a provider state at {new.work_dir.location} already, with "
-            f"{count(len(before.objects), 'object')} and lineage {before.lineage}",
+            f"{new.target}: there is a provider state at {new.work_dir.location} already, with "
+            f"{count(len(present.objects), 'object')} and lineage {present.lineage}",
             hint="name another place in the blueprint, or look whose that state is",
         )
-    where = f"{new.work_dir.backend_type} {new.work_dir.location}"
-    approve(
-        runner,
-        name,
-        f"move its provider state with {count(len(state.objects), 'object')} to {where}",
-    )
-    services.check_not_stopped()
-    attempt = max((number for number, _ in services.files.attempts(run_id, name)), default=0) + 1
-    evidence = services.files.attempt(run_id, name, attempt)
-    copy = evidence / "moved.tfstate"
-    services.files.write(copy, state.raw.decode())
-    marker = mark(
-        record,
-        changes_in_run(run_id, attempt=attempt, provider_state=record.provider_state),
-        state,
-        services.stamp(),
-        command="push",
-        planned=(),
-        doubts=record.resources.in_doubt,
-    )
-    spec = call_spec(services, new.work_dir, evidence, "apply", delete_after=(copy,))
-    mutation = Mutation(
-        marker,
-        partial(
-            call_engine,
-            runner.session,
-            new,
-            lambda: Push(copy, runner.options.plan.lock_timeout),
-            spec,
-            before=before,
-            observe=ignore_message,
-        ),
-        partial(_conclude, runner, old, new, state, deployment),
-        spec,
-        store=runner.session.publish,
-    )
-    try:
-        outcome, written = mutate(runner.session, mutation)
-    finally:
-        copy.unlink(missing_ok=True)
-    runner.steps.update(name, outcome)
-    last = outcome.last_attempt
-    fault = last.error if last else None
-    if fault is None:
-        _keep_old(runner, old)
-    return StepResult(record=outcome, state=written.state, mutated=False, fault=fault)
 
 
 def _conclude(

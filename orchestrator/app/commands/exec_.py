@@ -22,7 +22,12 @@ from orchestrator.app.steps.engine_calls import call_spec, mask_by_digest, pull
 from orchestrator.app.steps.plan_changes import recorded_inputs_text
 from orchestrator.app.steps.planned_step import write_variables
 from orchestrator.app.steps.preparation import PreparedStep
-from orchestrator.app.surgery.state_operation import StateOperation, operate, report_operation
+from orchestrator.app.surgery.state_operation import (
+    StateOperation,
+    nothing_there,
+    operate,
+    report_operation,
+)
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.engine_commands import EngineCommand
@@ -118,13 +123,9 @@ def _operation(runner: StepRunner, name: str, command: EngineCommand) -> StateOp
     prepared = runner.steps.prepared[name]
     record, target = prepared.record, prepared.target
     if record is None or record.status in NOTHING_THERE:
-        raise Refused(
-            "nothing_there",
-            f"{target}: there is nothing to work on: "
-            + (f"it is `{record.status}`" if record else "it was never applied"),
-            hint="take an existing object in with "
-            f"`orchestrator import {shlex.quote(str(target))} ADDRESS ID`",
-        )
+        hint = f"`orchestrator import {shlex.quote(str(target))} ADDRESS ID`"
+        hint = f"take an existing object in with {hint}"
+        raise nothing_there(f"{target}: there is nothing to work on", record, hint)
     inputs = runner.steps.values.recorded_inputs(prepared) if command.takes_variables else None
 
     def request(file: Path) -> Exec:

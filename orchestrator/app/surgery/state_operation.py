@@ -29,6 +29,7 @@ from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Command, OperationRecord
 from orchestrator.domain.record.run_record import InFlight
 from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.assessment import with_serial_of
 from orchestrator.domain.transitions.surgery import surgery_ended
 from orchestrator.domain.transitions.transitions import mark
@@ -44,7 +45,8 @@ class StateOperation(Struct, frozen=True):
     if it must not be done to a provider state. ``approved``: already approved, together with
     others. ``secret`` are files for the call that are removed when it ends. ``inputs`` are passed
     to ``request`` in a file while the engine runs; without them the target needs a record of
-    objects.
+    objects. ``moves`` is the recorded provider state, if it is written to another place; then
+    ``conclude`` makes the final entry.
     """
 
     command: Command
@@ -55,6 +57,8 @@ class StateOperation(Struct, frozen=True):
     check: Callable[[PulledState], None] = lambda _: None
     approved: bool = False
     secret: tuple[Path, ...] = ()
+    moves: PulledState | None = None
+    conclude: Callable[[OperationRecord, MutationEvidence], OperationRecord] | None = None
 
 
 def operate(
@@ -77,7 +81,8 @@ def operate(
     # An attempt of its own: settling looks for one mutating call in each.
     attempt = max((number for number, _ in files.attempts(run_id, name)), default=0) + 1
     evidence = files.attempt(run_id, name, attempt)
-    state = _checked_state(runner, prepared, operation, evidence)
+    before = _checked_state(runner, prepared, operation, evidence)
+    state = operation.moves or before
     if not operation.approved:
         approve(runner, name, operation.shown)
     services.check_not_stopped()
@@ -116,10 +121,11 @@ def operate(
             prepared,
             request,
             spec,
-            before=state,
+            before=before,
             observe=observe or relay(runner.session, name, marker),
         ),
-        lambda written, after: surgery_ended(written, record, after, services.stamp()),
+        operation.conclude
+        or (lambda written, after: surgery_ended(written, record, after, services.stamp())),
         spec,
         store=facts.store_for_reruns if facts else runner.session.publish,
     )
@@ -159,13 +165,14 @@ def _checked_state(
     """
     state = pull(runner.services, prepared.work_dir, evidence, "pull-before")
     prepared.bindings.check_lineage(str(prepared.target), state)
-    check_recorded_state(
-        runner.services,
-        prepared,
-        state,
-        serial_may_fall=runner.request.verb == "reconcile",  # it is what records that
-        may_be_missing=operation.command in ("import", "push", "unlock"),
-    )
+    if operation.moves is None:
+        check_recorded_state(
+            runner.services,
+            prepared,
+            state,
+            serial_may_fall=runner.request.verb == "reconcile",  # it is what records that
+            may_be_missing=operation.command in ("import", "push", "unlock"),
+        )
     operation.check(state)
     return state
 
@@ -195,12 +202,8 @@ def _first_facts(
     """
     record, inputs = prepared.record, operation.inputs
     if inputs is None:
-        raise Refused(
-            "nothing_there",
-            f"{prepared.target}: there is nothing to work on: "
-            + (f"it is `{record.status}`" if record else "it was never applied"),
-            hint="apply it, or take an existing object in with `orchestrator import`",
-        )
+        hint = "apply it, or take an existing object in with `orchestrator import`"
+        raise nothing_there(f"{prepared.target}: there is nothing to work on", record, hint)
     facts = AttemptFacts(
         runner.session,
         prepared,
@@ -212,6 +215,14 @@ def _first_facts(
     )
     facts.write_inputs()
     return facts
+
+
+def nothing_there(what: str, record: OperationRecord | None, hint: str) -> Refused:
+    """
+    Return the error of an operation on a target that does not exist.
+    """
+    why = f"it is `{record.status}`" if record else "it was never applied"
+    return Refused("nothing_there", f"{what}: {why}", hint=hint)
 
 
 def report_operation(runner: StepRunner, name: str, result: StepResult, reason: str) -> Outcome:
