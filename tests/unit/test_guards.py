@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +19,7 @@ from orchestrator.app.steps.guards import (
     check_state,
     check_vanished,
 )
+from orchestrator.app.steps.planned_step import EnginePlan
 from orchestrator.domain.events.events import ResourceDrift
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_query.query import refresh_result
@@ -307,12 +309,13 @@ def test_what_was_adopted_is_destroyed_only_with_a_reason(
     object at its address is another matter.
     """
     told = journal(f"plan {plan}")
-    check_adopted("t", WITH_ADOPTED, state([held]), told, accepted="it may go")
+    destroyed = EnginePlan("apply", Path("plan"), told, state([held]), changed=True).destroyed
+    check_adopted(WITH_ADOPTED, destroyed, accepted="it may go")
     if not refused:
-        check_adopted("t", WITH_ADOPTED, state([held]), told, accepted=None)
+        check_adopted(WITH_ADOPTED, destroyed, accepted=None)
         return
     with pytest.raises(Refused, match=r"[st]\.[ab] \(id-1\): it existed") as caught:
-        check_adopted("t", WITH_ADOPTED, state([held]), told, accepted=None)
+        check_adopted(WITH_ADOPTED, destroyed, accepted=None)
     assert "--accept-adopted REASON" in caught.value.hint
 
 

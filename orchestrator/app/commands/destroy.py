@@ -36,7 +36,7 @@ from orchestrator.domain.blueprint.blueprint import CommandHook, Deployment, Mod
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.destroy import Teardown, applied_graph, retention, teardown
+from orchestrator.domain.destroy import Teardown, retention, teardown
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status, StepStatus
 from orchestrator.domain.record.verdicts import is_unmade
@@ -79,7 +79,7 @@ def check_unavailable(
             uses = _uses(steps, step, name, variables, before_destroy=before_destroy)
             needed += [f"{use} of {step_name} uses {name}" for use in uses]
     unknown = [
-        Problem(f"no step of this destroy was given a secret {name}{_suggestion(name, used)}")
+        Problem(f"no step of this destroy was given a secret {name}", hint=did_you_mean(name, used))
         for name in names
         if name not in used
     ]
@@ -92,11 +92,6 @@ def check_unavailable(
             hint="give the secret, or another one that works; or delete the objects by hand and "
             "say so with --accept-vanished REASON",
         )
-
-
-def _suggestion(name: str, used: Iterable[str]) -> str:
-    hint = did_you_mean(name, used)
-    return f"; {hint}" if hint else ""
 
 
 def _secrets(steps: PreparedSteps, step: str) -> Mapping[ValuePath, str]:
@@ -183,9 +178,8 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     plan = teardown(deployment, steps.records, selected, skip_before_destroy=skip_hook)
     skipped = plan.skipped
     _check_not_retained(runner, request)
-    statuses = {name: item.status for name, item in steps.records.items() if item}
     not_skipped = [step for step in selected if step not in skipped]
-    check_dependents(applied_graph(deployment.graph, steps.records), not_skipped, statuses)
+    check_dependents(deployment.graph, not_skipped, steps.records)
     selected_records = [
         record for step in not_skipped if (record := steps.records.get(step)) is not None
     ]

@@ -41,13 +41,13 @@ def drift(
         allow_engine_change=request.options.allow_engine_change,
     ) as steps:
         rows, codes = _Looker(steps, request).look(selected)
-        records = [record for record in steps.records.values() if record is not None]
+    orphans = alive_orphans(deployment, steps.records.values())
     today = services.clock.now().date().isoformat()
     document = DriftDocument.of_steps(
         deployment,
         rows,
         expired=tuple(r.address for r in deployment.drift_rules if r.until and r.until < today),
-        orphaned=tuple(str(r.target.target) for r in alive_orphans(deployment, records)),
+        orphaned=tuple(str(item.target.target) for item in orphans),
     )
     if request.detailed_exitcode and document.verdict == "drift":
         codes.append(2)

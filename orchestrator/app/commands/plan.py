@@ -31,7 +31,6 @@ from orchestrator.app.steps.absence import check_objects_visible
 from orchestrator.app.steps.approved_plan import approved_step, check_approved
 from orchestrator.app.steps.guards import (
     check_adopted,
-    check_adopted_records,
     check_dependents,
     check_retained,
     check_state,
@@ -48,7 +47,7 @@ from orchestrator.app.steps.planned_step import (
 from orchestrator.app.steps.policy import check_protected, rego_violations
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
-from orchestrator.domain.destroy import Teardown, applied_graph, teardown
+from orchestrator.domain.destroy import Teardown, teardown
 from orchestrator.domain.documents.plan import AffectedStep, PlanDocument, PlanMethod, PlannedStep
 from orchestrator.domain.plan.approval import Approval, ApprovedStep
 from orchestrator.domain.plan.changes import PlanContent
@@ -155,10 +154,7 @@ class Planner:
                 self.teardown = teardown(self.deployment, self.steps.records, selected)
             gone = (None, *NOTHING_THERE)
             remaining = [step for step in selected if step not in self.teardown.skipped]
-            statuses = {
-                name: record.status for name, record in self.steps.records.items() if record
-            }
-            check_dependents(applied_graph(graph, self.steps.records), remaining, statuses)
+            check_dependents(graph, remaining, self.steps.records)
             subset = self.teardown.order
             present = [step for step in subset.order if self.steps.status(step) not in gone]
             alone = [step for step in present if step not in self.teardown.removed_with]
@@ -202,8 +198,8 @@ class Planner:
         """
         Return the orphans that are alive, which the plan does not cover.
         """
-        records = [record for record in self.steps.records.values() if record is not None]
-        return tuple(str(r.target.target) for r in alive_orphans(self.deployment, records))
+        orphans = alive_orphans(self.deployment, self.steps.records.values())
+        return tuple(str(record.target.target) for record in orphans)
 
     def _approved_step(self, row: PlannedStep) -> ApprovedStep:
         """
@@ -270,11 +266,11 @@ class Planner:
         """
         Raise Refused if the destroy would be refused because of protected or adopted objects.
         """
-        record, plan = self.steps.records[name], self.request.options.plan
+        record, accepted = self.steps.records[name], self.request.options.plan.accept_adopted
         assert record is not None, "what has no record is not planned to be destroyed"
         place = self.deployment.environment  # a plan needs no confirmation of it
         check_protected(self.services, self.deployment, [record], confirmed=place)
-        check_adopted_records({name: record}, [name], accepted=plan.accept_adopted)
+        check_adopted(record, record.resources.inventory, accepted=accepted)
 
     def _settled_by_records(self, name: str) -> bool:
         """
@@ -405,13 +401,8 @@ class Planner:
         first = () if destroying else moving(name)
         method: PlanMethod = "separate" if separate else "composed"
         try:
-            check_adopted(
-                str(prepared.target),
-                prepared.record,
-                proposal.before,
-                proposal.journal,
-                accepted=options.accept_adopted,
-            )
+            accepted = options.accept_adopted
+            check_adopted(prepared.record, proposal.destroyed, accepted=accepted)
             retention_note = None
             if not destroying:
                 record, journal = prepared.record, proposal.journal

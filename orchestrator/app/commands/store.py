@@ -142,7 +142,8 @@ def copy_store(
     _check_idle(source, records)
     destination.probe()
     with holder.hold(destination, places_of(records)):
-        copied = _copy_entries(source, destination, records, progress)
+        histories = (source.history(record.target.target) for record in records)
+        copied = _append_all(destination, (entries[::-1] for entries in histories), progress)
         names = _copy_blobs(source, destination, blueprint, environment, progress)
         _check_idle(source, records)
         _verify(source, destination, records)
@@ -154,16 +155,6 @@ def copy_store(
         blobs=len(names),
         digest=digest_of(source, records),
     )
-
-
-def _copy_entries(
-    source: OperationStore,
-    destination: OperationStore,
-    records: Sequence[OperationRecord],
-    progress: Progress,
-) -> int:
-    histories = (source.history(record.target.target) for record in records)
-    return _append_all(destination, (entries[::-1] for entries in histories), progress)
 
 
 def _copy_blobs(

@@ -5,7 +5,7 @@ their records, and not attributed to another blueprint file.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from orchestrator.app.inspection.read_context import check_owner
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def alive_orphans(
-    deployment: Deployment, records: Collection[OperationRecord]
+    deployment: Deployment, records: Iterable[OperationRecord | None]
 ) -> list[OperationRecord]:
     """
     Return the records of live targets whose step is not in the blueprint, sorted by target.
@@ -33,7 +33,8 @@ def alive_orphans(
         (
             record
             for record in records
-            if record.status not in NOTHING_THERE
+            if record is not None
+            and record.status not in NOTHING_THERE
             and (
                 step_of(record.target.step) not in deployment.graph
                 or step_of(record.target.step) in deployment.orphans

@@ -113,7 +113,10 @@ def composed_plan(
             plans = composed.plan(options, evidence, attempt)
         if plans is not None:
             # What its provider did not find is read a second time before anybody believes it.
-            emptied = {name for name, item in plans.items() if _has_lost(item)}
+            drifted = {name: item.plan.journal.drifted for name, item in plans.items()}
+            emptied = {
+                n for n, items in drifted.items() if any(i.action == "delete" for i in items)
+            }
             plannable = together(emptied, plans)
             return {name: plans[name] for name in plannable}
         if not composed.in_the_way:
@@ -330,10 +333,6 @@ def _output_types(state: Mapping[str, Json], declared: Iterable[str]) -> dict[st
     """
     outputs = state.get("outputs") or {}
     return {key: outputs.get(key, {}).get("type") for key in declared} if state else {}
-
-
-def _has_lost(planned: ComposedStep) -> bool:
-    return any(item.action == "delete" for item in planned.plan.journal.drifted)
 
 
 def _planned_outputs(state: PulledState, content: PlanContent | None) -> dict[str, StateOutput]:

@@ -116,12 +116,12 @@ class HookRun:
     # A command
 
     def _command(self, action: CommandHook) -> StepResult:
-        program, spec = self._program_call(action)
+        services, (program, spec) = self.services, self._program_call(action)
         self._approve(program.argv)
         mutation = Mutation(
             self._marker(target=None),
             partial(self._call, program, spec),
-            self._conclude_command,
+            lambda marker, seen: conclude_command(marker, self.before, seen, services.stamp()),
             spec,
         )
         entry, evidence = mutate(self.runner.session, mutation)
@@ -177,11 +177,6 @@ class HookRun:
             timed_out=result.timed_out,
             stderr=lines[-1] if lines else "",
         )
-
-    def _conclude_command(
-        self, marker: OperationRecord, evidence: MutationEvidence
-    ) -> OperationRecord:
-        return conclude_command(marker, self.before, evidence, self.services.stamp())
 
     def _resolved(self, template: Template) -> Json:
         """

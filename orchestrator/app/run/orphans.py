@@ -70,8 +70,7 @@ def check_orphans(runner: StepRunner, to_destroy: Sequence[str]) -> None:
 
 
 def _orphans(runner: StepRunner) -> list[OperationRecord]:
-    records = [record for record in runner.steps.records.values() if record is not None]
-    return alive_orphans(runner.deployment, records)
+    return alive_orphans(runner.deployment, runner.steps.records.values())
 
 
 # Steps that are recorded as gone, held against their provider state before that is believed.

@@ -14,11 +14,11 @@ from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.graph import Graph
-from orchestrator.domain.destroy import owners, retention
+from orchestrator.domain.destroy import applied_graph, owners, retention
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_query.query import RefreshResult
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.objects import AdoptedObject, Doubt, ObjectRef
+from orchestrator.domain.record.objects import Doubt, ObjectRef
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import (
@@ -30,7 +30,6 @@ from orchestrator.domain.recovery.command_line import (
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import count
 from orchestrator.domain.transitions.doubts import StateObservation, missing_from_state, open_doubts
-from orchestrator.domain.transitions.ownership import type_of
 from orchestrator.errors import InDoubt, Refused
 
 
@@ -187,21 +186,14 @@ def check_vanished(
     )
     if refresh.missing and len(refresh.missing) == len(state.objects):
         vanished = _some({item.address for item in state.objects})
-        raise Refused(
-            "vanished",
-            f"{target}: every recorded object has vanished: {vanished}",
-            hint=hint,
-            phase="readback",
-        )
-    if refresh.unexplained:
+        what = f"every recorded object has vanished: {vanished}"
+    elif refresh.unexplained:
         blind = ", ".join(sorted({item.configuration for item in refresh.unexplained}))
-        raise Refused(
-            "vanished",
-            f"{target}: {blind} finds these no more, nor any other of their types: "
-            f"{_some(item.address for item in refresh.unexplained)}",
-            hint=hint,
-            phase="readback",
-        )
+        unexplained = _some(item.address for item in refresh.unexplained)
+        what = f"{blind} finds these no more, nor any other of their types: {unexplained}"
+    else:
+        return
+    raise Refused("vanished", f"{target}: {what}", hint=hint, phase="readback")
 
 
 def check_missing_objects(
@@ -245,31 +237,31 @@ def check_missing_objects(
 
 
 def check_adopted(
-    target: str,
     record: OperationRecord | None,
-    state: PulledState,
-    journal: Journal,
+    destroyed: Iterable[ObjectRef],
     *,
     accepted: str | None,
 ) -> None:
     """
-    Raise Refused if a plan would destroy an object that was adopted without proof that it is ours
+    Raise Refused if one of the objects to be destroyed was adopted without proof that it is ours
     (law: not ours until proven), unless a reason accepts it.
     """
-    # A plan may move and remove an object at once, as one of another type.
-    earlier = {
-        item.address: item.previous_address or item.address
-        for item in journal.planned
-        if item.action in ("delete", "replace")
-    }
-    removed = [
-        ref.model_copy(update={"type": type_of(earlier[ref.address])})
-        for ref in state.inventory
-        if ref.address in earlier
-    ]
-    adopted = record.unproven(removed) if record else ()
-    if adopted and accepted is None:
-        raise adopted_refusal(target, adopted)
+    adopted = record.unproven(destroyed) if record is not None else ()
+    if record is None or not adopted or accepted is not None:
+        return
+    target = str(record.target.target)
+    out = shlex.join(["exec", target, "--", "state", "rm", *(item.address for item in adopted)])
+    listed = "; ".join(
+        f"{item.address} ({item.id}): {item.why}" if item.id else f"{item.address}: {item.why}"
+        for item in adopted
+    )
+    raise Refused(
+        "adopted",
+        f"{target}: it would destroy what was adopted and is not proven to be made here: {listed}",
+        hint="if it may be destroyed, say so with --accept-adopted REASON; to keep it, remove it "
+        f"from the provider state first: `orchestrator {out}`",
+        accepted_by=("--accept-adopted", "WHY"),
+    )
 
 
 def check_retained(
@@ -280,11 +272,10 @@ def check_retained(
     only the blueprint declares it as retained.
     """
     retained = retention(step.retain, record)
-    removed = [item.address for item in journal.planned if item.action in ("delete", "replace")]
-    if retained is None or not removed:
+    if retained is None or not journal.removed:
         return None
     message = (
-        f"it would destroy {_some(removed)} of what is retained: {retained.reason} "
+        f"it would destroy {_some(journal.removed)} of what is retained: {retained.reason} "
         f"({retained.owner}, review by {retained.review_by})"
     )
     if record is not None and record.status is Status.RETAINED:
@@ -301,31 +292,9 @@ def check_adopted_records(
     Raise Refused if a step to destroy has objects that were adopted without proof, unless a reason
     accepts it. Checked for all steps, from their records, before the first destroy.
     """
-    for step in steps:
-        record = records.get(step)
-        if record is None or accepted is not None:
-            continue
-        adopted = record.unproven(record.resources.inventory)
-        if adopted:
-            raise adopted_refusal(str(record.target.target), adopted)
-
-
-def adopted_refusal(target: str, adopted: Sequence[AdoptedObject]) -> Refused:
-    """
-    Return the error that names objects to be destroyed that are not proven ours.
-    """
-    out = shlex.join(["exec", target, "--", "state", "rm", *(item.address for item in adopted)])
-    listed = "; ".join(
-        f"{item.address} ({item.id}): {item.why}" if item.id else f"{item.address}: {item.why}"
-        for item in adopted
-    )
-    return Refused(
-        "adopted",
-        f"{target}: it would destroy what was adopted and is not proven to be made here: {listed}",
-        hint="if it may be destroyed, say so with --accept-adopted REASON; to keep it, remove it "
-        f"from the provider state first: `orchestrator {out}`",
-        accepted_by=("--accept-adopted", "WHY"),
-    )
+    for record in map(records.get, steps):
+        if record is not None:
+            check_adopted(record, record.resources.inventory, accepted=accepted)
 
 
 def check_not_moved(
@@ -386,18 +355,16 @@ def describe_doubts(doubts: Iterable[Doubt]) -> str:
 
 
 def check_dependents(
-    graph: Graph, selected: Sequence[str], statuses: Mapping[str, Status | None]
+    graph: Graph, selected: Sequence[str], records: Mapping[str, OperationRecord | None]
 ) -> None:
     """
-    Raise Refused if destroying the selection would remove what a live step outside it needs.
+    Raise Refused if destroying the selection would remove what a live step outside it needs, by the
+    blueprint's graph or as it was applied.
     """
-    needed: dict[str, list[str]] = {}
-    for step in (name for name in selected if name in graph):  # nothing needs a hook's module
-        if statuses.get(step) in (None, *NOTHING_THERE):
-            continue
-        for dependent in sorted(graph.dependents(step)):
-            if dependent in selected or statuses.get(dependent) in (None, *NOTHING_THERE):
-                continue
+    graph, needed = applied_graph(graph, records), dict[str, list[str]]()
+    alive = {name for name, item in records.items() if item and item.status not in NOTHING_THERE}
+    for step in (name for name in selected if name in graph and name in alive):
+        for dependent in sorted(graph.dependents(step) & alive - {*selected}):
             needed.setdefault(dependent, []).append(step)
     if needed:
         needs = "; ".join(f"{name} needs {', '.join(on)}" for name, on in sorted(needed.items()))

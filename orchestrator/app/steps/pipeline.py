@@ -143,13 +143,8 @@ class StepPipeline:
                 # Without a refresh nobody has noticed yet that the provider may be a wrong one.
                 if not self.options.refresh:
                     plan = check_objects_visible(self._query, plan, self.options)
-                check_adopted(
-                    self.target,
-                    self.prepared.record,
-                    plan.before,
-                    plan.journal,
-                    accepted=self.options.accept_adopted,
-                )
+                accepted = self.options.accept_adopted
+                check_adopted(self.prepared.record, plan.destroyed, accepted=accepted)
                 if self.verb == "apply":
                     self._check_retained(plan)
                 lineage = self.session.run.lineage

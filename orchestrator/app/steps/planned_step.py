@@ -37,6 +37,7 @@ from orchestrator.domain.record.objects import (
     AbsenceMethod,
     Doubt,
     ObjectKey,
+    ObjectRef,
     PlannedAction,
     SettledDoubt,
     moves,
@@ -52,6 +53,7 @@ from orchestrator.domain.transitions.doubts import (
     unanswered_deletes,
     with_vanished,
 )
+from orchestrator.domain.transitions.ownership import type_of
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, OrchestratorError, Problem
 from orchestrator.ports.engine import CallResult, Plan, PlanMode, ShowPlan
@@ -132,6 +134,23 @@ class EnginePlan(Struct, frozen=True):
     changed: bool
     content: PlanContent | None = None
     waits: bool = False
+
+    @property
+    def destroyed(self) -> tuple[ObjectRef, ...]:
+        """
+        The objects that it deletes or replaces, by the types that they had before it.
+        """
+        # A plan may move and remove an object at once, as one of another type.
+        earlier = {
+            item.address: item.previous_address or item.address
+            for item in self.journal.planned
+            if item.action in ("delete", "replace")
+        }
+        return tuple(
+            ref.model_copy(update={"type": type_of(earlier[ref.address])})
+            for ref in self.before.inventory
+            if ref.address in earlier
+        )
 
 
 class CheckedPlan(EnginePlan, frozen=True, kw_only=True):

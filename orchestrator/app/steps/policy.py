@@ -192,10 +192,9 @@ def check_protected_since(
     Raise Refused if the plan of a rollback would destroy objects that a later applied module
     protects: the engine knows only the earlier module.
     """
-    removed = {item.address for item in journal.planned if item.action in ("delete", "replace")}
-    if record is None or not removed:
+    if record is None or not journal.removed:
         return
-    protected = _protected_lines(services, deployment, record, removed)
+    protected = _protected_lines(services, deployment, record, journal.removed)
     if protected:
         raise Refused(
             "prevent_destroy",

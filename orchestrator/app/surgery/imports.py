@@ -81,7 +81,7 @@ def import_object(
             request=lambda file: Import(address, object_id, file, lock_timeout),
             planned=(PlannedAction(address=address, action="import"),),
             inputs=inputs,
-            check=partial(check_unmanaged, address, object_id),
+            check=partial(check_unmanaged, {address: object_id}),
             approved=approved,
         ),
     )
@@ -129,18 +129,20 @@ def _consequence(
     return f"{unproven} an apply would {effect}"
 
 
-def check_unmanaged(address: str, object_id: str, state: PulledState) -> None:
+def check_unmanaged(imports: Mapping[str, str], state: PulledState) -> None:
     """
-    Raise Refused if the address, or the object at another address, is in the provider state.
+    Raise Refused if an address of the imports (ids by address), or its object at another address,
+    is in the provider state.
     """
-    twin = managing_address(state, address, object_id)
-    if twin is None and address not in state.ids:
-        return
-    what = f"{object_id} is managed at {twin}"
-    if twin is None:
-        what = f"{address} manages {state.ids[address] or 'an object'}"
-    raise Refused(
-        "managed_already",
-        f"{what} already: it cannot be imported again",
-        hint="`orchestrator reconcile` looks at what is there",
-    )
+    for address, object_id in imports.items():
+        twin = managing_address(state, address, object_id)
+        if twin is None and address not in state.ids:
+            continue
+        what = f"{object_id} is managed at {twin}"
+        if twin is None:
+            what = f"{address} manages {state.ids[address] or 'an object'}"
+        raise Refused(
+            "managed_already",
+            f"{what} already: it cannot be imported again",
+            hint="`orchestrator reconcile` looks at what is there",
+        )

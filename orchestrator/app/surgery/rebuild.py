@@ -222,15 +222,10 @@ def _carry_out(
             ),
             planned=plan.journal.changes,
             inputs=inputs,
-            check=partial(_check_unmanaged, imports),
+            check=partial(check_unmanaged, imports),
             secret=(plan.file,),
         ),
     )
-
-
-def _check_unmanaged(imports: Mapping[str, str], state: PulledState) -> None:
-    for address, object_id in imports.items():
-        check_unmanaged(address, object_id, state)
 
 
 def _shown(imports: Mapping[str, str], updated: tuple[PlannedAction, ...]) -> str:

@@ -153,7 +153,8 @@ def _requested_operations(
         elif request.dismiss_errored_state:
             text = "set errored.tfstate aside, unsaved"
             operations.append(partial(_approve_word, runner, name, text))
-            operations.append(partial(_dismiss, runner, name, request.dismiss_errored_state))
+            why = f"dismissed: {request.dismiss_errored_state}"
+            operations.append(partial(_set_aside, runner, name, why))
     addresses = (*_missing_addresses(record), *_tainted_addresses(record)) if record else ()
     objects: list[Callable[[], StepResult | None]] = [
         partial(_adopt, runner, name, item, forget=item.address in forgotten)
@@ -321,10 +322,6 @@ def _check_pushable(
             f"{current.serial}: what has been saved since would be lost",
             hint="compare the two; --dismiss-errored-state REASON sets it aside",
         )
-
-
-def _dismiss(runner: StepRunner, name: str, reason: str) -> None:
-    _set_aside(runner, name, f"dismissed: {reason}")
 
 
 def _set_aside(runner: StepRunner, name: str, why: str) -> None:

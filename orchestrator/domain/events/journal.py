@@ -136,6 +136,14 @@ class Journal(Struct, frozen=True):
         changing = MUTATIONS | {"forget", "import"}
         return tuple(p for p in self.planned if p.action in changing or p.address in self.moved)
 
+    @property
+    def removed(self) -> frozenset[str]:
+        """
+        The addresses whose objects the plan deletes or replaces.
+        """
+        removing = (item for item in self.planned if item.action in ("delete", "replace"))
+        return frozenset(item.address for item in removing)
+
     def with_heartbeat(self, lease: Lease) -> Journal:
         """
         Return the journal with objects that the last heartbeat reports as begun or completed and
