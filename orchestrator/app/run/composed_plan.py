@@ -113,10 +113,7 @@ def composed_plan(
             plans = composed.plan(options, evidence, attempt)
         if plans is not None:
             # What its provider did not find is read a second time before anybody believes it.
-            drifted = {name: item.plan.journal.drifted for name, item in plans.items()}
-            emptied = {
-                n for n, items in drifted.items() if any(i.action == "delete" for i in items)
-            }
+            emptied = {name for name, item in plans.items() if item.plan.journal.vanished}
             plannable = together(emptied, plans)
             return {name: plans[name] for name in plannable}
         if not composed.in_the_way:

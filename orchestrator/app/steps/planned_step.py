@@ -523,7 +523,7 @@ def _dropped(services: Services, plan: EnginePlan) -> tuple[StateObject, ...]:
     """
     refreshed = services.engine.refreshed_state_in_plan(plan.file)
     if refreshed is None:
-        vanished = {item.address for item in plan.journal.drifted if item.action == "delete"}
+        vanished = plan.journal.vanished
         return tuple(o for o in plan.before.objects if o.address in vanished and o.deposed is None)
     remaining = {(item.address, item.id, item.deposed) for item in refreshed.objects}
     return tuple(

@@ -144,6 +144,13 @@ class Journal(Struct, frozen=True):
         removing = (item for item in self.planned if item.action in ("delete", "replace"))
         return frozenset(item.address for item in removing)
 
+    @property
+    def vanished(self) -> frozenset[str]:
+        """
+        The addresses whose objects the refresh did not find.
+        """
+        return frozenset(item.address for item in self.drifted if item.action == "delete")
+
     def with_heartbeat(self, lease: Lease) -> Journal:
         """
         Return the journal with objects that the last heartbeat reports as begun or completed and
