@@ -15,7 +15,7 @@ from pathlib import Path
 
 from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.request import DestroyRequest
-from orchestrator.app.run.step_runner import StepPolicy, StepRunner, failures_of
+from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner, failures_of
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import not_approved
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
@@ -103,7 +103,7 @@ def _destroy_root(runner: StepRunner, root: str) -> Outcome:
 
 
 def before_destroy_failures(
-    request: DestroyRequest, runner: StepRunner, steps: Iterable[str]
+    runner: CommandRunner[DestroyRequest], steps: Iterable[str]
 ) -> dict[str, OrchestratorError]:
     """
     Return, by step, the errors of ``before_destroy`` hooks that are known before the first of them
@@ -111,14 +111,14 @@ def before_destroy_failures(
     """
 
     def check(name: str) -> None:
-        hook = _due_hook(request, runner, name)
+        hook = _due_hook(runner, name)
         if hook is not None:
             hook.check()
 
     return failures_of(steps, check)
 
 
-def note_before_destroy(request: DestroyRequest, runner: StepRunner, steps: Iterable[str]) -> None:
+def note_before_destroy(runner: CommandRunner[DestroyRequest], steps: Iterable[str]) -> None:
     """
     Report, before approval, which hooks will run before which step is destroyed.
     """
@@ -127,9 +127,9 @@ def note_before_destroy(request: DestroyRequest, runner: StepRunner, steps: Iter
         if action is None or record is None:
             continue
         completed = completed_before_destroy(record)
-        if request.skip_before_destroy is not None:
+        if runner.request.skip_before_destroy is not None:
             runner.services.note(
-                f"before_destroy is left out ({request.skip_before_destroy}): "
+                f"before_destroy is left out ({runner.request.skip_before_destroy}): "
                 f"{hook_description(action)}",
                 level="warning",
                 step=name,
@@ -144,35 +144,35 @@ def note_before_destroy(request: DestroyRequest, runner: StepRunner, steps: Iter
             runner.services.note(f"before it is destroyed: {hook_description(action)}", step=name)
 
 
-def run_before_destroy(request: DestroyRequest, runner: StepRunner, name: str) -> StepResult | None:
+def run_before_destroy(runner: CommandRunner[DestroyRequest], name: str) -> StepResult | None:
     """
     Run the ``before_destroy`` hook of a step whose destroy is approved; None if none is due.
     """
     action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
     if action is None or record is None:
         return None
-    reason = request.skip_before_destroy
+    reason = runner.request.skip_before_destroy
     if reason is not None:
         left_out = hook_skipped(
             record, hook_description(action), runner.session.run_id, runner.services.stamp(), reason
         )
         entry = record.model_copy(update={"before_destroy": left_out})
         return StepResult(record=entry, state=None, mutated=False, fault=None)
-    hook = _due_hook(request, runner, name)
+    hook = _due_hook(runner, name)
     return hook.run() if hook is not None else None
 
 
-def _due_hook(request: DestroyRequest, runner: StepRunner, name: str) -> HookRun | None:
+def _due_hook(runner: CommandRunner[DestroyRequest], name: str) -> HookRun | None:
     """
     Return the hook to run before a destroy of the step. Raises Refused if the result of its last
     run is unknown.
     """
     action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
-    if action is None or record is None or not _is_due(request, record):
+    if action is None or record is None or not _is_due(runner.request, record):
         return None
-    if request.repeat is None:
+    if runner.request.repeat is None:
         check_before_destroy_known(runner.deployment, record, name)
-    return HookRun(runner, name, "before_destroy", action, reason=request.repeat)
+    return HookRun(runner, name, "before_destroy", action, reason=runner.request.repeat)
 
 
 def check_before_destroy_known(deployment: Deployment, record: OperationRecord, name: str) -> None:

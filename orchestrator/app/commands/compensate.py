@@ -13,7 +13,7 @@ from functools import partial
 from orchestrator.app.run.hooks import HookRun, check_outcome_known, hook_exit_codes
 from orchestrator.app.run.request import CompensateRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepPolicy, StepRunner, failures_of
+from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, failures_of
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
@@ -28,12 +28,12 @@ def compensate(services: Services, deployment: Deployment, request: CompensateRe
     """
     Compensate the selected steps and return the exit code.
     """
-    return run(services, deployment, request, partial(_work, request))
+    return run(services, deployment, request, _work)
 
 
-def _work(request: CompensateRequest, runner: StepRunner, selected: Sequence[str]) -> None:
+def _work(runner: CommandRunner[CompensateRequest], selected: Sequence[str]) -> None:
     declared = runner.deployment.steps
-    if not (request.options.reason or request.repeat):
+    if not (runner.request.options.reason or runner.request.repeat):
         raise Refused(
             "reason_missing",
             "a compensation needs a reason",
@@ -52,25 +52,25 @@ def _work(request: CompensateRequest, runner: StepRunner, selected: Sequence[str
         if step.compensate is not None
     }
     policy = StepPolicy(
-        partial(_compensate_step, request, runner),
-        skip=partial(_why_not, request, runner),
-        check=partial(_hook_failures, request, runner),
+        partial(_compensate_step, runner),
+        skip=partial(_why_not, runner),
+        check=partial(_hook_failures, runner),
         graph=compensation_order(runner.deployment.graph, after),
     )
     runner.run(selected, policy)
 
 
 def _hook_failures(
-    request: CompensateRequest, runner: StepRunner, todo: Sequence[str]
+    runner: CommandRunner[CompensateRequest], todo: Sequence[str]
 ) -> dict[str, OrchestratorError]:
     """
     Return, by step, the errors of compensations that are known before the first of them runs.
     """
-    due = [name for name in todo if _why_not(request, runner, name) is None]
-    return failures_of(due, lambda name: _hook_run(request, runner, name).check())
+    due = [name for name in todo if _why_not(runner, name) is None]
+    return failures_of(due, lambda name: _hook_run(runner, name).check())
 
 
-def _hook_run(request: CompensateRequest, runner: StepRunner, name: str) -> HookRun:
+def _hook_run(runner: CommandRunner[CompensateRequest], name: str) -> HookRun:
     """
     Return the compensation of a step. Raises InDoubt or Refused if the result of its last run is
     unknown.
@@ -79,14 +79,14 @@ def _hook_run(request: CompensateRequest, runner: StepRunner, name: str) -> Hook
     assert action is not None, "only what declares a compensation is compensated"
     assert record is not None, "only what was applied is compensated"
     runner.check_certain(name)
-    if request.repeat is None:
+    if runner.request.repeat is None:
         again = command_line(runner.deployment, "compensate", "--step", name, "--repeat", "WHY")
         check_outcome_known(record.compensation, name, again)
-    reason = request.repeat or request.options.reason
+    reason = runner.request.repeat or runner.request.options.reason
     return HookRun(runner, name, "compensate", action, reason=reason)
 
 
-def _why_not(request: CompensateRequest, runner: StepRunner, name: str) -> str | None:
+def _why_not(runner: CommandRunner[CompensateRequest], name: str) -> str | None:
     """
     Return why a step is skipped, None if it is not.
     """
@@ -100,17 +100,17 @@ def _why_not(request: CompensateRequest, runner: StepRunner, name: str) -> str |
     if not has_completed_work(record):
         return "nothing was completed"
     last = record.compensation
-    if last is not None and is_compensated(record) and request.repeat is None:
+    if last is not None and is_compensated(record) and runner.request.repeat is None:
         return f"compensated already, by run {last.run_id}"
     return None
 
 
-def _compensate_step(request: CompensateRequest, runner: StepRunner, name: str) -> Outcome:
-    settled = _why_not(request, runner, name)
+def _compensate_step(runner: CommandRunner[CompensateRequest], name: str) -> Outcome:
+    settled = _why_not(runner, name)
     if settled is not None:  # that it was done already came out when it was settled
         runner.end_skipped(name, settled)
         return Outcome(ready=True)
-    result = _hook_run(request, runner, name).run()
+    result = _hook_run(runner, name).run()
     stopped = runner.services.stop.exit_code
     runner.session.fail(*hook_exit_codes(result, "compensate", stopped))
     last = result.record.compensation

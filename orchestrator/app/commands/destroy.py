@@ -22,7 +22,7 @@ from orchestrator.app.run.orphans import check_gone_steps, check_orphans, note_o
 from orchestrator.app.run.prepared_steps import PreparedSteps, backend_only, recorded_module
 from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.run.step_runner import CommandRunner, StepRunner
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
@@ -148,7 +148,7 @@ def destroy(services: Services, deployment: Deployment, request: DestroyRequest)
         if may_ask and _accepts_adopted(services, deployment, by_step):
             accepted = replace(options.plan, accept_adopted="its name was typed at a terminal")
             request = replace(request, options=replace(options, plan=accepted))
-    return run(services, deployment, request, partial(_work, request))
+    return run(services, deployment, request, _work)
 
 
 def _accepts_adopted(
@@ -168,16 +168,16 @@ def _accepts_adopted(
     return bool(refusals) and all(asks(message, step) for step, message in refusals.items())
 
 
-def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) -> None:
+def _work(runner: CommandRunner[DestroyRequest], selected: Sequence[str]) -> None:
     deployment, steps = runner.deployment, runner.steps
     runner.read_records()
     if any(hook_of(name) for name in selected):
         destroy_hook_resources(runner, selected)
         return
-    skip_hook = request.skip_before_destroy is not None
+    skip_hook = runner.request.skip_before_destroy is not None
     plan = teardown(deployment, steps.records, selected, skip_before_destroy=skip_hook)
     skipped = plan.skipped
-    _check_not_retained(runner, request)
+    _check_not_retained(runner)
     not_skipped = [step for step in selected if step not in skipped]
     check_dependents(deployment.graph, not_skipped, steps.records)
     selected_records = [
@@ -193,7 +193,7 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     check_unavailable(
         steps,
         plan.todo,
-        request.options.unavailable_secrets,
+        runner.request.options.unavailable_secrets,
         before_destroy=not skip_hook,
     )
     unsettled = [step for step in skipped if steps.status(step) is Status.RUNNING]
@@ -221,30 +221,30 @@ def _work(request: DestroyRequest, runner: StepRunner, selected: Sequence[str]) 
     remaining = [step for step in plan.todo if not _settled_away(runner, step)]
     plan = teardown(deployment, steps.records, remaining, skip_before_destroy=skip_hook)
     inputs, refusals = _recorded_inputs(runner, plan.by_engine)
-    refusals = refusals or before_destroy_failures(request, runner, plan.by_engine)
+    refusals = refusals or before_destroy_failures(runner, plan.by_engine)
     refusals = refusals or steps.failures_of(plan.by_engine, runner.check_saved)
     if refusals:
         runner.end_before_work(plan.todo, refusals)
         return
     _note_owned_steps(runner, plan)
-    note_before_destroy(request, runner, plan.by_engine)
+    note_before_destroy(runner, plan.by_engine)
     reviewed = review(runner, remaining, takes_down=plan)
     if not reviewed.goes_on:
         return
     held_back = _held_back(runner, plan, reviewed.refused)
-    work = partial(_destroy_step, request, runner, plan, inputs)
+    work = partial(_destroy_step, runner, plan, inputs)
     runner.work_on(plan.order, work, missing=held_back)
     note_orphans(runner)
 
 
-def _check_not_retained(runner: StepRunner, request: DestroyRequest) -> None:
+def _check_not_retained(runner: CommandRunner[DestroyRequest]) -> None:
     """
     Raise Refused if a retained step was selected by name.
     """
     deployment, records = runner.deployment, runner.steps.records
     retained = [
         step
-        for step in dict.fromkeys(name.strip("+") for name in request.options.steps)
+        for step in dict.fromkeys(name.strip("+") for name in runner.request.options.steps)
         if step in deployment.steps
         and retention(deployment.steps[step].retain, records.get(step)) is not None
     ]
@@ -421,8 +421,7 @@ def _settled_away(runner: StepRunner, step: str) -> bool:
 
 
 def _destroy_step(
-    request: DestroyRequest,
-    runner: StepRunner,
+    runner: CommandRunner[DestroyRequest],
     plan: Teardown,
     inputs: Mapping[str, StepInputs],
     name: str,
@@ -434,7 +433,7 @@ def _destroy_step(
         result, attempts = OwnedStep(runner, name, is_approved=is_approved).run(), 1
         runner.steps.update(name, result.record, result.state)
     else:
-        attempt = partial(_run_pipeline, request, runner, name, inputs[name])
+        attempt = partial(_run_pipeline, runner, name, inputs[name])
         result, attempts = with_retries(runner, name, attempt)
     if result.record.failed_command == "before_destroy":
         stopped = runner.services.stop.exit_code
@@ -443,10 +442,10 @@ def _destroy_step(
 
 
 def _run_pipeline(
-    request: DestroyRequest, runner: StepRunner, name: str, inputs: StepInputs, attempt: int
+    runner: CommandRunner[DestroyRequest], name: str, inputs: StepInputs, attempt: int
 ) -> StepResult:
     """
     Attempt the destroy of a step. A later attempt does not repeat ``before_destroy``.
     """
-    first = partial(run_before_destroy, request, runner, name) if attempt == 1 else None
+    first = partial(run_before_destroy, runner, name) if attempt == 1 else None
     return runner.pipeline(name, inputs, verb="destroy", attempt=attempt).run(first=first)

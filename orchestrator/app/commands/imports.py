@@ -14,7 +14,7 @@ from functools import partial
 from orchestrator.app.run.prepared_steps import current_module
 from orchestrator.app.run.request import AdoptRequest, ImportRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import store_deployment
@@ -29,14 +29,14 @@ def adopt(services: Services, deployment: Deployment, request: AdoptRequest) -> 
     """
     Adopt the selected steps without a record and return the exit code.
     """
-    return run(services, deployment, request, partial(_work, request))
+    return run(services, deployment, request, _work)
 
 
-def _work(request: AdoptRequest, runner: StepRunner, selected: Sequence[str]) -> None:
+def _work(runner: CommandRunner[AdoptRequest], selected: Sequence[str]) -> None:
     runner.read_records()
     store_deployment(runner.session)
     policy = StepPolicy(
-        partial(_adopt_step, runner, request.accept_changes),
+        partial(_adopt_step, runner, runner.request.accept_changes),
         skip=lambda name: _why_skip(runner.steps.status(name)),
         source=current_module,
         settles=False,
@@ -77,17 +77,17 @@ def import_one(services: Services, deployment: Deployment, request: ImportReques
     Import one object into the selected step, with the current module and inputs, in which it may be
     new, and return the exit code.
     """
-    return run(services, deployment, request, partial(_import, request))
+    return run(services, deployment, request, _import)
 
 
-def _import(request: ImportRequest, runner: StepRunner, selected: Sequence[str]) -> None:
+def _import(runner: CommandRunner[ImportRequest], selected: Sequence[str]) -> None:
     runner.read_records()
     store_deployment(runner.session)
-    runner.run(selected, StepPolicy(partial(_import_into, request, runner), source=current_module))
+    runner.run(selected, StepPolicy(partial(_import_into, runner), source=current_module))
 
 
-def _import_into(request: ImportRequest, runner: StepRunner, name: str) -> Outcome:
-    (adoption,) = request.adopt
+def _import_into(runner: CommandRunner[ImportRequest], name: str) -> Outcome:
+    (adoption,) = runner.request.adopt
     runner.check_saved(name)
     inputs = runner.steps.values.inputs(runner.deployment.steps[name])
     result = import_object(runner, name, adoption.address, adoption.object_id, inputs)

@@ -16,7 +16,7 @@ from orchestrator.app.run.orphans import check_gone_steps, note_orphans
 from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.run_summary import fault_of
-from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services, stopped
 from orchestrator.app.steps.absence import recheck_absence
@@ -62,37 +62,34 @@ def reconcile(services: Services, deployment: Deployment, request: ReconcileRequ
     Reconcile the selected steps and return the exit code: 11 if something stays in doubt, 12 if a
     check fails.
     """
-    return run(services, deployment, request, partial(_work, request))
+    return run(services, deployment, request, _work)
 
 
-def _work(request: ReconcileRequest, runner: StepRunner, selected: Sequence[str]) -> None:
+def _work(runner: CommandRunner[ReconcileRequest], selected: Sequence[str]) -> None:
     runner.read_records()
     policy = StepPolicy(
-        partial(_reconcile_step, request, runner),
-        skip=partial(_why_skip, request, runner),
-        check=partial(_check_requested, request, runner),
+        partial(_reconcile_step, runner),
+        skip=partial(_why_skip, runner),
+        check=partial(_check_requested, runner),
         on_failure=OnFailure.CONTINUE,
     )
-    check_hooks_settled(
-        runner, [name for name in selected if _why_skip(request, runner, name) is None]
-    )
-    skipped = [name for name in selected if _why_skip(request, runner, name) is not None]
+    check_hooks_settled(runner, [name for name in selected if _why_skip(runner, name) is None])
+    skipped = [name for name in selected if _why_skip(runner, name) is not None]
     alive = check_gone_steps(runner.steps, skipped)
     for name, exc in alive.items():
         runner.end_with_error(name, exc, attempts=0)
     runner.run([name for name in selected if name not in alive], policy)
-    _reconcile_hooks(request, runner, selected)
+    _reconcile_hooks(runner, selected)
     if runner.options.orphaned:
         note_orphans(runner)
 
 
-def _reconcile_hooks(
-    request: ReconcileRequest, runner: StepRunner, selected: Sequence[str]
-) -> None:
+def _reconcile_hooks(runner: CommandRunner[ReconcileRequest], selected: Sequence[str]) -> None:
     """
     Settle the modules of the steps' hooks after the steps; not if a state operation was requested,
     which is about the steps alone.
     """
+    request = runner.request
     plain = ReconcileRequest(options=request.options, verify_destroyed=request.verify_destroyed)
     if request != plain:
         return
@@ -104,7 +101,7 @@ def _reconcile_hooks(
         if root in runner.steps.roots and _is_uncertain(runner.steps.records.get(root))
     ]
     policy = StepPolicy(
-        partial(_reconcile_step, plain, runner),
+        partial(_reconcile_step, runner),
         graph=Graph.unordered(roots),
         on_failure=OnFailure.CONTINUE,
     )
@@ -116,27 +113,28 @@ def _is_uncertain(record: OperationRecord | None) -> bool:
     return record is not None and (record.status in unwell or bool(record.resources.in_doubt))
 
 
-def _why_skip(request: ReconcileRequest, runner: StepRunner, name: str) -> str | None:
+def _why_skip(runner: CommandRunner[ReconcileRequest], name: str) -> str | None:
     status = runner.steps.status(name)
     # A run that was killed in its first plan leaves a lock and no record.
-    if request.unlock or status not in (None, *NOTHING_THERE):
+    if runner.request.unlock or status not in (None, *NOTHING_THERE):
         return None
-    if request.verify_destroyed and status is not None:
+    if runner.request.verify_destroyed and status is not None:
         return None
     return f"already {status}" if status else "no record here"
 
 
 def _check_requested(
-    request: ReconcileRequest, runner: StepRunner, todo: Sequence[str]
+    runner: CommandRunner[ReconcileRequest], todo: Sequence[str]
 ) -> Mapping[str, OrchestratorError]:
-    check_requested_operations(request, runner, todo)
+    check_requested_operations(runner, todo)
     return {}
 
 
-def _reconcile_step(request: ReconcileRequest, runner: StepRunner, name: str) -> Outcome:
+def _reconcile_step(runner: CommandRunner[ReconcileRequest], name: str) -> Outcome:
+    request = runner.request
     services = runner.services
     try:
-        requested = run_requested_operations(request, runner, name)
+        requested = run_requested_operations(runner, name)
     except StateLocked as exc:
         raise _locked(runner, name, exc, runner.steps.records[name]) from exc
     prepared = runner.steps.prepared[name]
@@ -151,7 +149,7 @@ def _reconcile_step(request: ReconcileRequest, runner: StepRunner, name: str) ->
             return Outcome(ready=True)
         entry = record_entry(services, outcome)
     else:
-        entry = record_entry(services, _evidence(request, runner, name, prepared, record))
+        entry = record_entry(services, _evidence(runner, name, prepared, record))
         drop_saved_states(services, entry)
         services.note_reconciled(entry.target.target)
     runner.steps.update(name, entry)
@@ -185,8 +183,7 @@ def _locked(
 
 
 def _evidence(
-    request: ReconcileRequest,
-    runner: StepRunner,
+    runner: CommandRunner[ReconcileRequest],
     name: str,
     prepared: PreparedStep,
     record: OperationRecord,
@@ -208,7 +205,7 @@ def _evidence(
         services.note(moved, level="warning", step=name)
     proposal, checks, inputs, vanished = None, None, None, False
     locked: StateLocked | None = None
-    forgotten = any(doubt.address in request.forget for doubt in record.resources.in_doubt)
+    forgotten = any(doubt.address in runner.request.forget for doubt in record.resources.in_doubt)
     if state.objects or record.resources.in_doubt:
         try:
             inputs = runner.steps.values.recorded_inputs(prepared)
@@ -247,7 +244,7 @@ def _evidence(
         settling_time=services.limits.settle,
         ids=state.ids,
         refreshed=proposal is not None,
-        forgotten=request.forget,
+        forgotten=runner.request.forget,
         reason=runner.options.reason,
         deleted=proposal.deleted if proposal is not None else (),
     )
@@ -263,7 +260,7 @@ def _evidence(
         settled,
         services.stamp(),
         verification=checks,
-        findings=_findings(request.forget, runner, prepared, record),
+        findings=_findings(runner.request.forget, runner, prepared, record),
         run_id=runner.session.run_id,
     )
 

@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from functools import partial
 
 from orchestrator.app.run.request import ReleaseRequest, RetainRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.recording import record_entry
@@ -30,7 +29,7 @@ def retain(services: Services, deployment: Deployment, request: RetainRequest) -
 
     Raises Refused if one of them is neither ok nor retained; then none is changed.
     """
-    return run(services, deployment, request, partial(_retain, request))
+    return run(services, deployment, request, _retain)
 
 
 def release(services: Services, deployment: Deployment, request: ReleaseRequest) -> int:
@@ -116,10 +115,13 @@ def _again(runner: StepRunner, name: str) -> str:
     return command_line(runner.deployment, "retain", *options)
 
 
-def _retain(request: RetainRequest, runner: StepRunner, selected: Sequence[str]) -> None:
+def _retain(runner: CommandRunner[RetainRequest], selected: Sequence[str]) -> None:
+    request = runner.request
     assert request.options.reason, "the command line asks for it"
     wanted = Retention(
-        reason=request.options.reason, owner=request.owner, review_by=request.review_by
+        reason=request.options.reason,
+        owner=request.owner,
+        review_by=request.review_by,
     )
     if wanted.is_overdue(runner.services.clock.now().date()):
         problem = Problem(f"the date of review has passed: {request.review_by}")

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import TypeVar
 
 from orchestrator.app.run.repeated_request import earlier_run, take_request
 from orchestrator.app.run.request import RunOptions, RunRequest
 from orchestrator.app.run.run_summary import finish_run, report_repeated_run
-from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.run.step_runner import CommandRunner
 from orchestrator.app.run.step_selection import check_approval, select_steps
 from orchestrator.app.services import Services, await_others
 from orchestrator.app.session import Session, open_session, pending_row
@@ -25,12 +26,14 @@ from orchestrator.domain.record.states import Status
 from orchestrator.errors import Busy, OrchestratorError, StoreUnavailable, worst
 from orchestrator.ports.store import NEIGHBOURS
 
+R = TypeVar("R", bound=RunRequest)
+
 
 def run(
     services: Services,
     deployment: Deployment,
-    request: RunRequest,
-    work: Callable[[StepRunner, Sequence[str]], None],
+    request: R,
+    work: Callable[[CommandRunner[R], Sequence[str]], None],
 ) -> int:
     """
     Carry out a request on the selected steps and return the exit code.
@@ -68,7 +71,7 @@ def run(
                 replay_spool(services, deployment)
             _note_changed_secrets(services, deployment)
             with _handing_back(session):
-                work(StepRunner(session, request), selected)
+                work(CommandRunner(session, request), selected)
             _sweep_killed(session)
     except OrchestratorError as exc:
         error = exc

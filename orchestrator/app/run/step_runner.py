@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Generic, TypeVar, Unpack
 
 from msgspec import Struct
 
@@ -492,6 +492,20 @@ class StepRunner:
                 blocked_by=item.blocked_by,
                 reason=None if item.blocked_by else item.reason or None,
             )
+
+
+R = TypeVar("R", bound=RunRequest)
+
+
+class CommandRunner(StepRunner, Generic[R]):
+    """
+    Runs the steps of one command, whose request it holds.
+    """
+
+    request: R
+
+    def __init__(self, session: Session, request: R) -> None:
+        super().__init__(session, request)
 
 
 def _row_changes(resources: Resources, verb: str) -> StepRunChanges:

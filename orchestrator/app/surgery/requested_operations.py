@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.app.run.request import ImportSpec, ReconcileRequest
-from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.run.step_runner import CommandRunner, StepRunner
 from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.preparation import PreparedStep
@@ -36,12 +36,13 @@ from orchestrator.ports.engine import Push, Unlock, Untaint
 
 
 def check_requested_operations(
-    request: ReconcileRequest, runner: StepRunner, steps: Sequence[str]
+    runner: CommandRunner[ReconcileRequest], steps: Sequence[str]
 ) -> None:
     """
     Raise Invalid or Refused if ``reconcile`` cannot do the requested operations on these steps, or
     if a reason is missing. Their records are settled.
     """
+    request = runner.request
     records = {s: r for s in steps if (r := runner.steps.records.get(s)) is not None}
     for value, option, done in (
         (request.forget, "--forget", "forgotten"),
@@ -116,14 +117,14 @@ def check_settled(
 
 
 def run_requested_operations(
-    request: ReconcileRequest, runner: StepRunner, name: str
+    runner: CommandRunner[ReconcileRequest], name: str
 ) -> StepResult | None:
     """
     Run the requested operations on a step. Returns the result of the last one, which is the first
     that failed, if any; None if there was nothing to do.
     """
     result: StepResult | None = None
-    for prepare in _requested_operations(request, runner, name):
+    for prepare in _requested_operations(runner, name):
         result = prepare()
         if result is not None and result.fault is not None:
             break
@@ -131,12 +132,13 @@ def run_requested_operations(
 
 
 def _requested_operations(
-    request: ReconcileRequest, runner: StepRunner, name: str
+    runner: CommandRunner[ReconcileRequest], name: str
 ) -> Sequence[Callable[[], StepResult | None]]:
     """
     Return the operations in the order in which one enables the next: the lock, the unsaved state,
     the objects.
     """
+    request = runner.request
     record = runner.steps.records.get(name)
     operations: list[Callable[[], StepResult | None]] = []
     doubted = _addresses_in_doubt(record) if record else ()
