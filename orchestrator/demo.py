@@ -244,7 +244,7 @@ class Stage:
         Print a fact. Raises Refused if it does not hold.
         """
         if not holds:
-            raise Refused("expectation", f"the demo did not go as told; this is not so: {fact}")
+            raise Refused("expectation", f"the demo failed; this does not hold: {fact}")
         self.narrator.fact(fact)
 
     def expect_statuses(self, **wanted: str) -> None:

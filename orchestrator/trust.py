@@ -102,7 +102,7 @@ def read_trust(environ: Mapping[str, str], root: Path) -> Trust:
         raise Invalid([Problem("the trust file has no name", at, "unset it, or name the file")])
     if _is_below(path, root):
         hint = "keep it where nobody who changes the project can change it"
-        raise Invalid([Problem(f"the trust file {name} lies in the project", at, hint)])
+        raise Invalid([Problem(f"the trust file {name} is in the project", at, hint)])
     try:
         text = read_regular(path).decode("utf-8-sig")
     except OSError as exc:

@@ -291,10 +291,9 @@ class Session:
         claim = self._claim
         current = self.services.store.claim(claim.blueprint, claim.environment)
         if current is None or claim.run_id not in (item.run_id for item in current.holders):
-            who = f"run {current.run_id}" if current else "nobody"
+            other = f", but by run {current.run_id}" if current else ""
             raise Fenced(
-                f"{claim.blueprint}/{claim.environment} is no longer claimed by this run but by "
-                f"{who}",
+                f"{claim.blueprint}/{claim.environment} is no longer claimed by this run{other}",
                 hint="look at `orchestrator status` before anything else",
             )
 
@@ -399,7 +398,7 @@ class Session:
             SignalSeen(
                 at=services.clock.now(),
                 signal=name,
-                message="nothing more is started; what is under way is told to stop and awaited",
+                message="nothing more is started; running engines are asked to stop, and awaited",
             )
         )
 

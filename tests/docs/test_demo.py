@@ -135,7 +135,7 @@ def test_a_story_that_does_not_go_as_told_is_a_failure(stand: Stand) -> None:
     engine.chmod(0o700)
     code, said = stand.run("--engine", str(engine))
     assert code == 4, said
-    assert "the demo did not go as told; this is not so:" in said
+    assert "the demo failed; this does not hold:" in said
     assert stand.leavings() == []
 
 

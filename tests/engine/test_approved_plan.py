@@ -105,7 +105,7 @@ def test_what_nobody_could_plan_waits_for_another_approval(project: Project) -> 
 
     assert ended.code == 6, ended.said
     assert ended.statuses == {"first": "ok", "second": "ok", "third": "pending"}
-    assert "nobody has seen what it changes" in ended.rows["third"]["reason"]
+    assert "what it changes was not shown" in ended.rows["third"]["reason"]
     assert project.entries("third") == []
     plan(project)
     assert project.run("apply", "pair", "--plan", "approval.json", "--json").statuses == {

@@ -143,7 +143,7 @@ def test_a_store_that_was_imported_again_is_brought_up_to_date(project: Project,
 
     assert reconciled.code == 11, reconciled.said
     assert ("no changes" in reconciled.out) == (runs == "are here")
-    assert ("cannot be had" in reconciled.said) == (runs != "are here")
+    assert ("inputs not available" in reconciled.said) == (runs != "are here")
     assert [doubt["address"] for doubt in project.record("one")["resources"]["in_doubt"]]
 
 

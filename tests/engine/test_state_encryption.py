@@ -220,7 +220,7 @@ def test_a_new_key_takes_effect_at_the_next_apply(tmp_path: Path) -> None:
     project.by_module(old=FIRST)
     planned = project.ok("plan", "b")
     assert "only provider state changes" in planned.out
-    assert "written anew" in planned.out
+    assert "rewritten" in planned.out
     project.ok("apply", "b", "--yes")
     changed = project.key
     assert changed != former
@@ -282,8 +282,7 @@ def test_what_depends_on_a_state_that_is_only_written_anew_is_planned(tmp_path: 
     assert {step: row["status"] for step, row in rows.items()} == {"s": "planned", "t": "planned"}
     for row in rows.values():
         assert (
-            row["reason"]
-            == "its provider state is to be encrypted in another way: it is written anew"
+            row["reason"] == "its provider state is to be encrypted in another way: it is rewritten"
         )
 
 

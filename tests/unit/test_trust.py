@@ -206,7 +206,7 @@ def test_a_project_cannot_bring_its_own_trust(project: Project) -> None:
 
     ended = validated(project)
 
-    assert (ended.code, "lies in the project" in ended.said) == (3, True), ended.said
+    assert (ended.code, "is in the project" in ended.said) == (3, True), ended.said
 
 
 @pytest.mark.parametrize(

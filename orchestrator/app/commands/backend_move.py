@@ -244,7 +244,7 @@ def _check_free(new: PreparedStep, state: PulledState, present: PulledState) -> 
             "unrecorded_state",
             f"{new.target}: there is a provider state at {new.work_dir.location} already, with "
             f"{count(len(present.objects), 'object')} and lineage {present.lineage}",
-            hint="name another place in the blueprint, or look whose that state is",
+            hint="name another place in the blueprint, or find out which target has that state",
         )
 
 

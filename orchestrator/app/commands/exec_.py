@@ -192,7 +192,7 @@ def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledSt
         raise Refused(
             "secret_not_at_hand",
             f"{prepared.target}: withheld, for it could show what was given as "
-            f"{', '.join(sorted(missing))}: the value is not at hand and its digest finds it "
+            f"{', '.join(sorted(missing))}: the value is not available and its digest finds it "
             "nowhere in the provider state, so nothing can mask it",
             hint="give the secret as for the apply, or use the engine itself in the directory that "
             "`orchestrator status -v` shows",

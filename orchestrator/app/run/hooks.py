@@ -355,7 +355,7 @@ def check_earlier_work(
         raise Refused(
             "replaces_earlier",
             f"{name}: {kind} would replace or delete what it made before the last apply: {listed}",
-            hint="if that may go, say so with --accept-replaced REASON, or destroy it first: "
+            hint="to accept that: --accept-replaced REASON; or destroy it first: "
             f"`{take_down}`; to keep it, give the objects of each run an address of their own",
             accepted_by=("--accept-replaced", "WHY"),
         )
@@ -393,8 +393,8 @@ def check_outcome_known(last: HookResult | None, name: str, again: str) -> None:
     if last is not None and last.verdict == "unknown":
         raise Refused(
             "may_have_run",
-            f"{name}: `{last.by}` was ended in the middle in run {last.run_id}, and what it had "
-            "done by then is not known",
+            f"{name}: `{last.by}` was interrupted in run {last.run_id}, and what it did is "
+            "not known",
             hint=f"look at what it did; to run it again: {again}",
         )
 

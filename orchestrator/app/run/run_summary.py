@@ -299,7 +299,7 @@ def _next(
     if isinstance(error, Busy) and recorded not in (Verdict.RUNNING, Verdict.INTERRUPTED):
         # It got no turn, and nothing is known to be wrong.
         return (
-            *_repeated(ended, "do this, once nobody else is at work"),
+            *_repeated(ended, "do this once no other run is in progress"),
             look_closer(session.deployment),
         )
     if ApprovalMissing.exit_code in session.codes and all(row.error is None for row in rows):

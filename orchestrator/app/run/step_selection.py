@@ -47,7 +47,7 @@ def _match_hook_targets(deployment: Deployment, names: Sequence[str]) -> tuple[s
     hooks = [root for root in deployment.steps_and_hooks() if hook_of(root)]
     for name in names:
         if hook_of(name) is None:
-            raise Usage(f"{name!r} is a step: what an action made goes by itself")
+            raise Usage(f"{name!r} is a step: modules of hooks are selected without steps")
         if name not in hooks:
             raise Usage(
                 f"the blueprint declares no module as {shown_step(name)}",

@@ -66,7 +66,7 @@ def check_approved(
     if plan.empty and (approved is None or approved.status != "planned"):
         return
     if approved is None or approved.status == "deferred":
-        why = "it was deferred: nobody has seen what it changes"
+        why = "it was deferred: what it changes was not shown"
         differences = [why if approved else "it was not in the plan that was approved"]
     else:
         planned = plan.content.objects if plan.content else ()

@@ -281,7 +281,7 @@ def check_retained(
     if record is not None and record.status is Status.RETAINED:
         options = (*step_options(deployment, step.name), "--reason", "WHY")
         release = command_line(deployment, "release", *options)
-        raise Refused("retained", f"{step.name}: {message}", hint=f"if it may go: `{release}`")
+        raise Refused("retained", f"{step.name}: {message}", hint=f"release it first: `{release}`")
     return message
 
 

@@ -226,7 +226,7 @@ def conclude_engine_call(
 
 def _note_errored(services: Services, deployment: Deployment, step: str, errored: Path) -> None:
     services.note(
-        f"the engine could not save its last provider state; it lies in {errored}, and nothing is "
+        f"the engine could not save its last provider state; it is in {errored}, and nothing is "
         "applied until it is saved or dismissed",
         hint=command_line(
             deployment, "reconcile", *step_options(deployment, step), "--push-errored-state"

@@ -65,7 +65,7 @@ Direction = Literal["apply", "destroy"]
 NO_CHANGES, CHANGES = 0, 2
 
 #: Why an apply without any change is carried out all the same.
-STATE_REWRITTEN = "its provider state is to be encrypted in another way: it is written anew"
+STATE_REWRITTEN = "its provider state is to be encrypted in another way: it is rewritten"
 
 #: What becomes of a plan where recorded objects have left the provider state: it is refused, or
 #: made all the same by a command that records them as in doubt.

@@ -362,8 +362,8 @@ def initialise(
         and OUTDATED_LOCK.search(error_text(result))
     ):
         services.note(
-            "the module no longer accepts the provider versions it was locked to: they are chosen "
-            "anew",
+            "the module no longer accepts the provider versions it was locked to: new ones are "
+            "selected",
             level="warning",
             step=step,
         )

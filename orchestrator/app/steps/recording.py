@@ -246,9 +246,9 @@ def _plain(value: object) -> Json:
 def _spooled(services: Services, outcome: OperationRecord, exc: StoreUnavailable) -> Spooled:
     target = outcome.target.target
     try:
-        place = f"it lies in {services.spool.put(outcome)}"
+        place = f"it is in {services.spool.put(outcome)}"
     except OrchestratorError as second:
-        place = f"nor spooled ({second.message}); the engine's answer lies in {outcome.run_record}"
+        place = f"nor spooled ({second.message}); the engine's result is in {outcome.run_record}"
     return Spooled(
         f"{target}: the engine finished, but its outcome could not be recorded ({exc.message}); "
         f"{place}",
@@ -287,7 +287,7 @@ def replay_spool(services: Services, deployment: Deployment) -> None:
             write_late_outcome(services, outcome)
             services.note(
                 f"{target}: a spooled outcome of run {outcome.run_id} came too late; another run "
-                "has gone on since. It is kept beside its run and overwrites nothing",
+                "has recorded since. It is kept beside its run and overwrites nothing",
                 level="warning",
             )
         services.spool.drop(outcome)

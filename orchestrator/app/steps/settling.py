@@ -81,8 +81,8 @@ def check_not_live(
         await_others(services, busy, wait=wait, seconds=1.0)
     if condition is Condition.SILENT and takeover is None:
         raise Busy(
-            f"{record.target.target}: run {record.run_id} has no recent heartbeat, and from this "
-            "machine nobody can tell whether it is dead",
+            f"{record.target.target}: run {record.run_id} has no recent heartbeat, and this "
+            "machine cannot tell whether it is dead",
             hint="look on the machine it ran on; if it is dead, "
             f"`{reconcile_command(deployment, record.target.step)} --takeover WHY`",
         )

@@ -99,7 +99,7 @@ def _check_object_in_doubt(runner: StepRunner, name: str, address: str, object_i
             raise Refused(
                 "not_the_one_found",
                 f"{address}: the provider has {' and '.join(readback.ids)} for it, not "
-                f"{object_id}: that one would be nobody's then",
+                f"{object_id}: the other would be left unmanaged",
                 hint=f"if it is {object_id} all the same, forget what was found first: "
                 + command_line(runner.deployment, "reconcile", *forget)
                 + "; then `orchestrator import`",

@@ -230,7 +230,7 @@ def verify_destroyed(
     }
     for verdict, message in (
         ("absent", "the provider has none of these any more"),
-        ("unknown", "the provider could not tell of these"),
+        ("unknown", "the provider gave no certain answer about these"),
     ):
         listed = ", ".join(
             f"{ref.name} ({ref.id})" + (f": {answer.why}" if verdict == "unknown" else "")

@@ -110,8 +110,8 @@ def check_settled(
     if waiting:
         raise Refused(
             "settling",
-            f"a request for {', '.join(waiting)} may still be under way: nobody can say yet that "
-            "it does not exist",
+            f"a request for {', '.join(waiting)} may still be under way: its absence cannot "
+            "be confirmed yet",
             hint=f"ask again in {math.ceil(max(waiting.values()))} s",
         )
 
@@ -320,8 +320,8 @@ def _check_pushable(
     if current.lineage is not None and errored.serial < current.serial:
         raise Refused(
             "serial_back",
-            f"{file} has serial {errored.serial}, the provider state has gone on to "
-            f"{current.serial}: what has been saved since would be lost",
+            f"{file} has serial {errored.serial}, the provider state is at "
+            f"{current.serial} already: what has been saved since would be lost",
             hint="compare the two; --dismiss-errored-state REASON sets it aside",
         )
 

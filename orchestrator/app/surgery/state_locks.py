@@ -34,7 +34,7 @@ def state_lock_error(runner: StepRunner, name: str) -> StateLocked | None:
     if lock is None:
         return None
     return StateLocked(
-        f"the provider state is locked: {lock}; whoever holds it may yet make the object",
+        f"the provider state is locked: {lock}; its holder may still create the object",
         lock_id=lock.id,
         hint="wait for its holder",
     )
@@ -62,7 +62,7 @@ def check_breakable(runner: StepRunner, name: str, lock_id: str) -> StateLock:
         raise Refused(
             "no_lock_to_break",
             f"{target}: a lock of the backend {prepared.work_dir.backend_type!r} ends with {owner} "
-            "that holds it, and what it leaves behind blocks nobody: there is nothing to unlock",
+            "that holds it, and blocks no later run: there is nothing to unlock",
             hint=f"end {owner}, or wait for it",
         )
     lock = state_lock_of(services, prepared, runner.session.run_id)
@@ -146,7 +146,7 @@ def _check_dead(runner: StepRunner, name: str, run: RunPeriod, lock: StateLock) 
         raise _foreign(
             target,
             lock,
-            f"from here nobody can tell whether run {run.run_id} is dead; if you know that it is, "
+            f"this machine cannot tell whether run {run.run_id} is dead; if you know that it is, "
             "add --takeover REASON",
         )
 
