@@ -17,7 +17,6 @@ from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner, failures_of
 from orchestrator.app.schedule import Outcome
-from orchestrator.app.services import not_approved
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
 from orchestrator.app.steps.preparation import PreparedStep, check_recorded_state
@@ -246,13 +245,8 @@ class OwnedStep:
         shown = PlanReady(at=services.clock.now(), step=self.name, actions=tuple(forgotten))
         services.sink.emit(shown)
         options = self.runner.options.plan
-        if self.is_approved or options.approved or options.reviewed:
-            return
-        if (
-            not services.approver.approve("destroy", self.name, shown)
-            and not services.stop.stopping
-        ):
-            raise not_approved(self.name)
+        if not (self.is_approved or options.approved or options.reviewed):
+            services.approve("destroy", self.name, shown)
 
     def _facts(self, record: OperationRecord, state: PulledState) -> EntryChanges:
         run, info = self.runner.session.run, self.prepared.engine

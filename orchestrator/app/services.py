@@ -9,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from orchestrator.domain.events.events import Note, PhaseStarted
+from orchestrator.domain.events.events import Note, PhaseStarted, PlanReady
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.record import Actor, Source
@@ -110,6 +110,22 @@ class Services(Struct, frozen=True):
         Tell the user which phase of a step begins.
         """
         self.sink.emit(PhaseStarted(at=self.clock.now(), step=step, phase=phase))
+
+    def agree(self, step: str, question: str) -> None:
+        """
+        Ask the user about a step. Raises ApprovalMissing if the answer is no.
+        """
+        agreed = self.approver.agree(self.masker.mask(question))
+        if not agreed and not self.stop.stopping:
+            raise not_approved(step)
+
+    def approve(self, verb: str, step: str, shown: PlanReady) -> None:
+        """
+        Ask the user to approve the plan of a step. Raises ApprovalMissing if the answer is no.
+        """
+        approved = self.approver.approve(verb, step, shown)
+        if not approved and not self.stop.stopping:
+            raise not_approved(step)
 
     def check_not_stopped(self) -> None:
         """

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from orchestrator.domain.blueprint.blueprint import Deployment, Retain
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Deployment, Retain
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.domain.record.record import OperationRecord, Retention
 from orchestrator.domain.record.states import NOTHING_THERE, Status
@@ -118,7 +118,7 @@ def retained_steps(
     return reasons
 
 
-def owners(deployment: Deployment, records: Records) -> dict[str, str]:
+def owners(summary: BlueprintSummary, records: Records) -> dict[str, str]:
     """
     Return the parent of each owned step; blueprint and record must agree.
 
@@ -126,10 +126,10 @@ def owners(deployment: Deployment, records: Records) -> dict[str, str]:
     the parent.
     """
     parents: dict[str, str] = {}
-    for name, step in deployment.steps.items():
+    for name, step in summary.steps.items():
         record = records.get(name)
         parent = step.owned_by
-        if record and parent and record.parent == str(deployment.target(parent)):
+        if record and parent and record.parent == str(summary.target(parent)):
             parents[name] = parent
     return parents
 

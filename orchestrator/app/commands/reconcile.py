@@ -210,9 +210,7 @@ def _evidence(
         try:
             inputs = runner.steps.values.recorded_inputs(prepared)
         except (Invalid, StoreUnavailable) as exc:
-            services.note(
-                f"inputs not available: {exc.message}", level="warning", step=name
-            )
+            services.note(f"inputs not available: {exc.message}", level="warning", step=name)
     if state.objects and inputs is not None:
         try:
             proposal = plan_step(

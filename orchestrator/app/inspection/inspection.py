@@ -15,7 +15,7 @@ from orchestrator.app.inspection.read_context import LifeSigns, ReadContext, hoo
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
-from orchestrator.domain.destroy import applied_graph, retention
+from orchestrator.domain.destroy import ancestors, applied_graph, owners, retention
 from orchestrator.domain.json_model import HookTarget
 from orchestrator.domain.record.record import (
     MISPLACED,
@@ -163,23 +163,8 @@ class Inspection:
         """
         Return the steps that the step owns, directly or not, by blueprint and record.
         """
-        children: set[str] = set()
-        owners = {
-            name: item.owned_by
-            for name, item in self.summary.steps.items()
-            if item.owned_by and self._was_made_in(name, item.owned_by)
-        }
-        pending = [step]
-        while pending:
-            owner = pending.pop()
-            owned = [name for name, parent in owners.items() if parent == owner]
-            children.update(owned)
-            pending += owned
-        return children
-
-    def _was_made_in(self, step: str, parent: str) -> bool:
-        record = self.newest(step)
-        return record is not None and record.parent == str(self.summary.target(parent))
+        parents = owners(self.summary, {name: self.newest(name) for name in self.summary.steps})
+        return {child for child in parents if step in ancestors(parents, child)}
 
     def facts(self, step: str, record: OperationRecord | None) -> StepFacts:
         condition = self.condition(step)

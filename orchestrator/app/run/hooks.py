@@ -14,7 +14,6 @@ from typing import assert_never
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module
 from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.services import not_approved
 from orchestrator.app.steps.mutation import Mutation, StepResult, mutate, not_started
 from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions, plan_step
 from orchestrator.app.steps.preparation import store_deployment
@@ -196,13 +195,10 @@ class HookRun:
         Raise ApprovalMissing if the user is asked and does not agree. The approval of a destroy
         includes its hook.
         """
-        services = self.services
         if self.kind == "compensate" and not self.runner.options.plan.approved:
-            shown = services.masker.mask(" ".join(argv))
-            agreed = services.approver.agree(f"{self.kind} {self.name} by `{shown}`")
-            if not agreed and not services.stop.stopping:
-                raise not_approved(self.name)
-        services.check_not_stopped()
+            question = f"{self.kind} {self.name} by `{' '.join(argv)}`"
+            self.services.agree(self.name, question)
+        self.services.check_not_stopped()
 
     def _environment(self) -> dict[str, str]:
         """

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from orchestrator.app.event_relay import relay
-from orchestrator.app.services import not_approved, stopped
+from orchestrator.app.services import stopped
 from orchestrator.app.session import Session
 from orchestrator.app.steps.absence import (
     absence_facts,
@@ -157,7 +157,7 @@ class StepPipeline:
                         self.session, self.step.name, plan, override=self.options.override_policy
                     )
                 if not covered:
-                    self._approve(plan)
+                    self.services.approve(self.verb, self.step.name, plan.shown)
                 self.services.check_not_stopped()
                 # After the approval, which may take a day: what is absent must be so just before.
                 if self.verb == "apply":
@@ -342,11 +342,6 @@ class StepPipeline:
         if self.options.reviewed:
             self.services.sink.emit(plan.shown.model_copy(update={"changes": None}))
         return True
-
-    def _approve(self, plan: CheckedPlan) -> None:
-        approved = self.services.approver.approve(self.verb, self.step.name, plan.shown)
-        if not approved and not self.services.stop.stopping:
-            raise not_approved(self.step.name)
 
     def record_unchanged(self, plan: CheckedPlan) -> StepResult:
         services, record = self.services, self.prepared.record

@@ -15,7 +15,6 @@ from msgspec import Struct
 from orchestrator.app.event_relay import relay
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
-from orchestrator.app.services import not_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.engine_calls import call_spec, pull
 from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
@@ -181,12 +180,8 @@ def approve(runner: StepRunner, name: str, shown: str) -> None:
     """
     Ask whether ``shown`` may be done to a step. Raises ApprovalMissing if not.
     """
-    approver, stop = runner.services.approver, runner.services.stop
-    if runner.options.plan.approved:
-        return
-    shown = runner.services.masker.mask(shown)
-    if not approver.agree(f"{name}: {shown}") and not stop.stopping:
-        raise not_approved(name)
+    if not runner.options.plan.approved:
+        runner.services.agree(name, f"{name}: {shown}")
 
 
 def _first_facts(
