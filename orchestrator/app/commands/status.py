@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import cached_property
 
-from orchestrator.app.inspection.earlier_runs import RUNS, find_run
+from orchestrator.app.inspection.earlier_runs import RUNS, RunHistory, find_run
 from orchestrator.app.inspection.read_context import (
     ReadContext,
     hook_targets,
@@ -26,10 +25,9 @@ from orchestrator.domain.documents.status import (
     UnreadStore,
 )
 from orchestrator.domain.record.record import Attempt, OperationRecord, parent_of
-from orchestrator.domain.record.run_record import NextCommand, RunRecord
+from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Condition, Status, StepStatus
 from orchestrator.domain.record.verdicts import finding, verdict_of, with_failed_attempt
-from orchestrator.domain.recovery.rerun_rules import failed_attempt, newest_finding
 from orchestrator.domain.target import Target, hook_of
 from orchestrator.errors import OrchestratorError, Refused, StoreUnavailable
 
@@ -45,12 +43,13 @@ def status_of(
     records = reader.records(summary)
     waiting = reader.spooled_outcomes(summary, records)
     runs = _run_rows(reader, records.values())
-    attempts = _LocalAttempts(reader, summary)
+    # `recover` also reads the runs of other machines from the store, with a request for each.
+    history = RunHistory(reader, summary, reader.files.runs()[:RUNS])
     shown: list[StepState] = []
     conditions: dict[str, tuple[OperationRecord | None, Condition | None]] = {}
     for step in listed_targets(summary, records, steps):
         newest = waiting.get(step) or records.get(step)
-        tried = attempts.failed(step, since=newest.run_id if newest else "")
+        tried = history.failed_attempt(step, since=newest.run_id if newest else "")
         if newest is not None:
             newest = with_failed_attempt(newest, tried)
         condition = watch.condition(newest) if newest else None
@@ -289,41 +288,6 @@ def _waits_for_parent(
     if parent is None or record.status in NOTHING_THERE or parent.active_command != "destroy":
         return ()
     return (parent.target.step,)
-
-
-class _LocalAttempts:
-    """
-    The newest runs of a blueprint on this machine. `recover` also reads those of other machines
-    from the store, with a request for each.
-    """
-
-    def __init__(self, reader: ReadContext, summary: BlueprintSummary) -> None:
-        self._reader = reader
-        self._place = (summary.project, summary.blueprint, summary.environment)
-
-    @cached_property
-    def _ids(self) -> Sequence[str]:
-        return self._reader.files.runs()[:RUNS]
-
-    @cached_property
-    def _runs(self) -> list[RunRecord]:
-        runs = []
-        for run_id in self._ids:
-            with suppress(StoreUnavailable):  # a damaged run record hides no operation record
-                runs.append(self._reader.files.read_run(run_id))
-        places = ((run, (run.project, run.blueprint, run.environment)) for run in runs if run)
-        return [run for run, place in places if place == self._place]
-
-    def failed(self, step: str, *, since: str) -> Attempt | None:
-        """
-        Return the newest attempt at a step if it came after run ``since`` and failed before it was
-        recorded.
-        """
-        if not any(run_id > since for run_id in self._ids):  # the usual case: none is read
-            return None
-        runs = (run for run in self._runs if run.run_id > since)
-        rows = ((run, row) for run in runs for row in run.steps if row.step == step)
-        return failed_attempt(newest_finding(rows))
 
 
 def _pending(

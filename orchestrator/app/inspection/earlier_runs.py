@@ -224,13 +224,20 @@ RUNS, READ = 50, 400
 
 class RunHistory:
     """
-    The runs of a blueprint in an environment; each is read once, when first needed.
+    The runs of a blueprint in an environment; each is read once, when first needed. ``run_ids`` are
+    the runs that are looked at, newest first, if not those of this machine and the store.
     """
 
-    def __init__(self, reader: ReadContext, summary: BlueprintSummary) -> None:
+    def __init__(
+        self, reader: ReadContext, summary: BlueprintSummary, run_ids: Sequence[str] | None = None
+    ) -> None:
         self._reader = reader
-        self._project = summary.project
-        self._place = (summary.blueprint, summary.environment)
+        self._place = (summary.project, summary.blueprint, summary.environment)
+        self._given = run_ids
+
+    @cached_property
+    def _ids(self) -> Sequence[str]:
+        return self._reader.run_ids()[:READ] if self._given is None else self._given
 
     @cached_property
     def runs(self) -> list[RunRecord]:
@@ -238,12 +245,12 @@ class RunHistory:
         The newest runs, newest first, at most `RUNS`.
         """
         runs = []
-        for run_id in self._reader.run_ids()[:READ]:
+        for run_id in self._ids:
             try:
                 run = find_run(self._reader.files, self._reader.store, run_id)
             except StoreUnavailable:
                 continue  # a run record that cannot be read hides no operation record
-            if run is not None and (run.blueprint, run.environment) == self._place:
+            if run and (run.project, run.blueprint, run.environment) == self._place:
                 runs.append(run)
             if len(runs) == RUNS:
                 break
@@ -264,11 +271,15 @@ class RunHistory:
         """
         return newest_finding(self._rows(step))
 
-    def failed_attempt(self, step: str) -> Attempt | None:
+    def failed_attempt(self, step: str, since: str = "") -> Attempt | None:
         """
-        Return the newest attempt of the step if it failed in a way that the status does not show.
+        Return the newest attempt of the step if it came after run ``since`` and failed in a way
+        that the status does not show.
         """
-        return failed_attempt(self.finding(step))
+        if not any(run_id > since for run_id in self._ids):  # the usual case: none is read
+            return None
+        rows = ((run, row) for run, row in self._rows(step) if run.run_id > since)
+        return failed_attempt(newest_finding(rows))
 
     def is_destroying(self, step: str) -> bool:
         """
@@ -313,12 +324,12 @@ class RunHistory:
         return frozenset((*blobs(deployment_blob("")), *blobs(snapshot_blob(""))))
 
     def _run_blocker(self, run_id: str, run: RunRecord | None) -> Blocker | None:
-        blueprint, environment = self._place
+        project, blueprint, environment = self._place
         return run_blocker(
             run_id,
             run,
             self._stored,
-            project=self._project,
+            project=project,
             blueprint=blueprint,
             environment=environment,
         )
