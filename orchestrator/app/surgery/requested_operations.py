@@ -5,7 +5,7 @@ The surgery that ``reconcile`` was asked for, per step, before it gathers eviden
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -124,8 +124,7 @@ def run_requested_operations(
     that failed, if any; None if there was nothing to do.
     """
     result: StepResult | None = None
-    for prepare in _requested_operations(runner, name):
-        result = prepare()
+    for result in _requested_operations(runner, name):
         if result is not None and result.fault is not None:
             break
     return result
@@ -133,47 +132,40 @@ def run_requested_operations(
 
 def _requested_operations(
     runner: CommandRunner[ReconcileRequest], name: str
-) -> Sequence[Callable[[], StepResult | None]]:
+) -> Iterator[StepResult | None]:
     """
-    Return the operations in the order in which one enables the next: the lock, the unsaved state,
-    the objects.
+    Run the operations in the order in which one enables the next: the lock, the unsaved state, the
+    objects. Yields the result of each; after a failed one, the next must not run.
     """
-    request = runner.request
-    record = runner.steps.records.get(name)
-    operations: list[Callable[[], StepResult | None]] = []
+    request, record = runner.request, runner.steps.records.get(name)
     doubted = _addresses_in_doubt(record) if record else ()
-    if not request.unlock and any(address in doubted for address in _forgotten_addresses(request)):
-        operations.append(partial(_check_unlocked, runner, name))
     forgotten = [address for address in request.forget if address in doubted]
+    if not request.unlock and any(address in doubted for address in _forgotten_addresses(request)):
+        _check_unlocked(runner, name)
     if forgotten and not request.adopt:  # else what is adopted with it is asked for
-        operations.append(partial(_approve_word, runner, name, f"forget {', '.join(forgotten)}"))
+        _approve_word(runner, name, f"forget {', '.join(forgotten)}")
     if request.unlock:
-        operations.append(partial(_unlock, runner, name, request.unlock))
+        yield _unlock(runner, name, request.unlock)
     if _errored_state_file(runner, name) is not None:
         if request.push_errored_state:
-            operations.append(partial(_push, runner, name))
+            yield _push(runner, name)
         elif request.dismiss_errored_state:
-            text = "set errored.tfstate aside, unsaved"
-            operations.append(partial(_approve_word, runner, name, text))
-            why = f"dismissed: {request.dismiss_errored_state}"
-            operations.append(partial(_set_aside, runner, name, why))
+            _approve_word(runner, name, "set errored.tfstate aside, unsaved")
+            _set_aside(runner, name, f"dismissed: {request.dismiss_errored_state}")
     addresses = (*_missing_addresses(record), *_tainted_addresses(record)) if record else ()
-    objects: list[Callable[[], StepResult | None]] = [
-        partial(_adopt, runner, name, item, forget=item.address in forgotten)
-        for item in request.adopt
-        if item.address in addresses
-    ]
-    objects += [
-        partial(_untaint, runner, name, item) for item in request.untaint if item in addresses
-    ]
+    adopted = [item for item in request.adopt if item.address in addresses]
+    untainted = [address for address in request.untaint if address in addresses]
     proven = proven_objects(record) if request.adopt_proven and record else {}
+    if adopted or untainted or proven or request.rebuild_state:
+        runner.check_saved(name)  # on a state that lacks what is unsaved they would leave it behind
+    for item in adopted:
+        yield _adopt(runner, name, item, forget=item.address in forgotten)
+    for address in untainted:
+        yield _untaint(runner, name, address)
     if proven:
-        objects.append(partial(import_together, runner, name, proven))
+        yield import_together(runner, name, proven)
     if request.rebuild_state:
-        objects.append(partial(rebuild_state, runner, name))
-    if objects:  # on a state that lacks what is unsaved they would leave that behind
-        operations.append(partial(runner.check_saved, name))
-    return (*operations, *objects)
+        yield rebuild_state(runner, name)
 
 
 def _adopt(runner: StepRunner, name: str, item: ImportSpec, *, forget: bool) -> StepResult | None:
