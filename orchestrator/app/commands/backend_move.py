@@ -226,7 +226,7 @@ def move_to(
         request=request,
         check=partial(_check_free, new, state),
         moves=state,
-        conclude=partial(_conclude, runner, old, new, state, deployment),
+        conclude=partial(_conclude, runner, new, state, deployment),
     )
     result = operate(runner, new.step.name, operation)
     if result.fault is None:
@@ -250,15 +250,14 @@ def _check_free(new: PreparedStep, state: PulledState, present: PulledState) -> 
 
 def _conclude(
     runner: StepRunner,
-    old: PreparedStep,
     new: PreparedStep,
     state: PulledState,
     deployment: str,
     marker: OperationRecord,
     evidence: MutationEvidence,
 ) -> OperationRecord:
-    record, stamp, written = old.record, runner.services.stamp(), evidence.state
-    assert record is not None, "only what is recorded moves"
+    record, written = runner.steps.recorded(new.step.name), evidence.state
+    stamp = runner.services.stamp()
     if evidence.exit_code != 0 or written is None or not same_content(written, state):
         # The old place is as it was, and the record bound to it.
         return surgery_ended(marker, record, replace(evidence, state=state), stamp)

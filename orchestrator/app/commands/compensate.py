@@ -75,9 +75,8 @@ def _hook_run(runner: CommandRunner[CompensateRequest], name: str) -> HookRun:
     Return the compensation of a step. Raises InDoubt or Refused if the result of its last run is
     unknown.
     """
-    action, record = runner.deployment.steps[name].compensate, runner.steps.records[name]
+    action, record = runner.deployment.steps[name].compensate, runner.steps.recorded(name)
     assert action is not None, "only what declares a compensation is compensated"
-    assert record is not None, "only what was applied is compensated"
     runner.check_certain(name)
     if runner.request.repeat is None:
         again = command_line(runner.deployment, "compensate", "--step", name, "--repeat", "WHY")

@@ -266,8 +266,7 @@ class Planner:
         """
         Raise Refused if the destroy would be refused because of protected or adopted objects.
         """
-        record, accepted = self.steps.records[name], self.request.options.plan.accept_adopted
-        assert record is not None, "what has no record is not planned to be destroyed"
+        record, accepted = self.steps.recorded(name), self.request.options.plan.accept_adopted
         place = self.deployment.environment  # a plan needs no confirmation of it
         check_protected(self.services, self.deployment, [record], confirmed=place)
         check_adopted(record, record.resources.inventory, accepted=accepted)

@@ -136,10 +136,8 @@ def _reconcile_step(runner: CommandRunner[ReconcileRequest], name: str) -> Outco
     try:
         requested = run_requested_operations(runner, name)
     except StateLocked as exc:
-        raise _locked(runner, name, exc, runner.steps.records[name]) from exc
-    prepared = runner.steps.prepared[name]
-    record = prepared.record
-    assert record is not None, "only recorded steps are reconciled"
+        raise _locked(runner, name, exc, runner.steps.recorded(name)) from exc
+    prepared, record = runner.steps.prepared[name], runner.steps.recorded(name)
     if requested is not None and requested.fault is not None:
         return runner.end_with_record(name, requested)
     if record.status in NOTHING_THERE:
@@ -163,13 +161,12 @@ def _reconcile_step(runner: CommandRunner[ReconcileRequest], name: str) -> Outco
 
 
 def _locked(
-    runner: StepRunner, name: str, exc: StateLocked, record: OperationRecord | None
+    runner: StepRunner, name: str, exc: StateLocked, record: OperationRecord
 ) -> OrchestratorError:
     """
     Record the lock and return its error with a hint, or the error of recording it.
     """
     services = runner.services
-    assert record is not None, "only recorded steps are reconciled"
     fault = fault_of(exc, services.masker).model_copy(update={"code": "state_locked"})
     stamp = services.stamp()
     attempt = Attempt(command="reconcile", run_id=runner.session.run_id, at=stamp.at, error=fault)

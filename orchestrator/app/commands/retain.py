@@ -130,7 +130,7 @@ def _retain(runner: CommandRunner[RetainRequest], selected: Sequence[str]) -> No
     _check(runner, selected, READY, "not_ok", "only what is ok can be retained")
 
     def retain_step(name: str) -> Outcome:
-        entry = _keep(runner, name, _record(runner, name), wanted)
+        entry = _keep(runner, name, runner.steps.recorded(name), wanted)
         runner.end(
             name,
             StepStatus.RETAINED,
@@ -141,12 +141,6 @@ def _retain(runner: CommandRunner[RetainRequest], selected: Sequence[str]) -> No
         return Outcome(ready=True)
 
     runner.run(selected, StepPolicy(retain_step, source=None, graph=Graph.unordered(selected)))
-
-
-def _record(runner: StepRunner, name: str) -> OperationRecord:
-    record = runner.steps.records[name]
-    assert record is not None, "it has just been checked"
-    return record
 
 
 def _keep(
@@ -172,7 +166,7 @@ def _release(runner: StepRunner, selected: Sequence[str]) -> None:
     )
 
     def release_step(name: str) -> Outcome:
-        record, stamp = _record(runner, name), runner.services.stamp()
+        record, stamp = runner.steps.recorded(name), runner.services.stamp()
         entry = released(record, stamp, run_id=runner.session.run_id)
         entry = record_entry(runner.services, entry)
         runner.steps.update(name, entry)

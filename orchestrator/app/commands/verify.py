@@ -57,16 +57,15 @@ def _why_skip(record: OperationRecord | None) -> str | None:
 
 def _check_step(runner: StepRunner, name: str) -> Outcome:
     services, prepared = runner.services, runner.steps.prepared[name]
-    assert prepared.record is not None, "only recorded steps are checked"
+    record = runner.steps.recorded(name)
     state = pull(services, prepared.work_dir, runner.steps.evidence(name), "pull")
-    target = str(runner.deployment.target(name))
-    check_state(target, prepared.record, state, prepared.reconcile)
-    _check_whole(runner, name, prepared.record, state)
+    check_state(str(prepared.target), record, state, prepared.reconcile)
+    _check_whole(runner, name, record, state)
     inputs = runner.steps.values.recorded_inputs(prepared)
     verification = run_checks(services, runner.deployment, prepared.step, inputs, state)
     if verification.verdict == "failed" and services.stop.stopping:
         raise stopped(services.stop)
-    entry = record_entry(services, checked(prepared.record, verification, services.stamp()))
+    entry = record_entry(services, checked(record, verification, services.stamp()))
     runner.steps.update(name, entry, state)
     if verification.verdict == "failed":
         runner.session.fail(CheckFailed.exit_code)

@@ -81,9 +81,7 @@ class HookRun:
         self.action = action
         self.reason = reason
         self.by = hook_description(action)
-        record = runner.steps.records[name]
-        assert record is not None, "actions are of recorded steps"
-        self.before: OperationRecord = record
+        self.before = runner.steps.recorded(name)
 
     def check(self) -> None:
         """

@@ -149,6 +149,14 @@ class PreparedSteps:
         record = self.records.get(step)
         return record.status if record else None
 
+    def recorded(self, step: str) -> OperationRecord:
+        """
+        Return the record of a step that has one.
+        """
+        record = self.records[step]
+        assert record is not None, "this is done with recorded steps only"
+        return record
+
     def read_records(
         self,
         *,

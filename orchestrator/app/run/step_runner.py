@@ -447,8 +447,7 @@ class StepRunner:
         """
         Report a step whose interrupted call turned out to have reached the run's goal.
         """
-        record = self.steps.records[name]
-        assert record is not None, "what was settled has a record"
+        record = self.steps.recorded(name)
         self.end(
             name,
             StepStatus(str(record.status)),

@@ -56,8 +56,7 @@ def rebuild_state(runner: StepRunner, name: str) -> StepResult | None:
     None if there was nothing to do. Objects that cannot be imported are listed and in doubt.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
-    record = prepared.record
-    assert record is not None, "only recorded steps are reconciled"
+    record = runner.steps.recorded(name)
     state = _sound_state(runner, name)
     missing = lost_objects(record, state)
     if not missing.importable and not missing.obstacles:
@@ -82,9 +81,8 @@ def rebuild_state(runner: StepRunner, name: str) -> StepResult | None:
             result = _one_by_one(runner, name, rebuild.imports)
     if result is not None and result.fault is not None:
         return result
-    record = runner.steps.records[name]
-    if why_not and record is not None:
-        entry = not_taken_back(record, why_not, services.stamp())
+    if why_not:
+        entry = not_taken_back(runner.steps.recorded(name), why_not, services.stamp())
         runner.steps.update(name, record_entry(services, entry))
     return result
 
