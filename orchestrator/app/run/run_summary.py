@@ -118,13 +118,12 @@ def finish_run(
         session.fail(services.stop.exit_code)
     exit_code = worst(session.codes)
     fault = fault_of(error, services.masker) if error else None
-    # What cannot be read, or is older than it should be, tells nothing of what is there.
-    outcome = None if isinstance(error, StoreUnavailable) else _recorded_outcome(session)
-    if outcome and session.run.command == "destroy":
-        remaining = {r.target.step: r for r in outcome.records if r.status not in NOTHING_THERE}
-        session.set_remaining(remaining, outcome.orphaned)
+    end = _RunEnd.of(session, request, error)
+    if end.verdict is not None and session.run.command == "destroy":
+        remaining = {r.target.step: r for r in end.records if r.status not in NOTHING_THERE}
+        session.set_remaining(remaining, end.orphaned)
     session.finish(exit_code, fault)
-    _report_end(session, request, error, outcome, exit_code, started)
+    end.report(exit_code, started)
     return exit_code
 
 
@@ -134,90 +133,218 @@ def report_repeated_run(session: Session, request: RunRequest, *, started: float
     """
     exit_code = session.run.exit_code
     assert exit_code is not None, "it came to its end"
-    outcome = _recorded_outcome(session)
     session.codes.append(exit_code)
     session.services.note(
         f"run {session.run_id} has carried out the request {session.run.request_token} already; "
         "nothing is done again"
     )
-    _report_end(session, request, None, outcome, exit_code, started)
+    _RunEnd.of(session, request, None).report(exit_code, started)
     return exit_code
 
 
-def _report_end(
-    session: Session,
-    request: RunRequest,
-    error: OrchestratorError | None,
-    outcome: _RecordedOutcome | None,
-    exit_code: int,
-    started: float,
-) -> None:
+class _RunEnd(Struct, frozen=True):
     """
-    Emit the last event of a run.
+    The end of a run: the records of the blueprint's steps, the verdict over them and over failures
+    without an entry, and the orphans that are alive; no verdict if the store cannot be read.
+    """
+
+    session: Session
+    request: RunRequest
+    error: OrchestratorError | None
+    records: Sequence[OperationRecord] = ()
+    verdict: Verdict | None = None
+    orphaned: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, session: Session, request: RunRequest, error: OrchestratorError | None) -> _RunEnd:
+        """
+        Return the end of a run, with what is recorded now.
+        """
+        if isinstance(error, StoreUnavailable):  # nor does what is older than it should be say more
+            return cls(session, request, error)
+        services, deployment = session.services, session.deployment
+        watch = LivenessProbe.of(services)
+        try:
+            records = {
+                record.target.step: record
+                for record in services.store.records(deployment.blueprint, deployment.environment)
+            }
+            rows = {
+                step: (record, watch.condition(record) if record else None)
+                for step in dict.fromkeys((*deployment.steps, *records))
+                for record in [records.get(step)]
+            }
+        except StoreUnavailable:
+            return cls(session, request, error)
+        orphaned = [str(item.target.target) for item in alive_orphans(deployment, records.values())]
+        recorded = verdict_of(rows, set(deployment.steps) - deployment.orphans, orphaned)
+        under_way = recorded in (Verdict.RUNNING, Verdict.INTERRUPTED)
+        failed = any(
+            row.status is StepStatus.ERROR and not is_partly_applied(records.get(row.step))
+            for row in session.run.steps
+        )
+        return cls(
+            session,
+            request,
+            error,
+            records=[records[root] for root in deployment.steps_and_hooks() if root in records],
+            verdict=Verdict.ERROR if failed and not under_way else recorded,
+            orphaned=orphaned,
+        )
+
+    def report(self, exit_code: int, started: float) -> None:
+        """
+        Emit the last event of a run.
+        """
+        session, services, error = self.session, self.session.services, self.error
+        services.sink.emit(
+            RunFinished(
+                at=services.clock.now(),
+                run_id=session.run_id,
+                command=session.run.command,
+                exit_code=exit_code,
+                verdict=str(self.verdict or "unknown"),
+                steps=session.run.steps,
+                recorded={
+                    record.target.step: StepStatus(str(record.status)) for record in self.records
+                },
+                alive=_alive(self.records, session.run.steps),
+                outputs=_outputs(session.run, self.records),
+                next=self._next_commands(),
+                error=services.masker.mask(error.message) if error else None,
+                hint=error.hint if error else "",
+                seconds=services.clock.monotonic() - started,
+                directory=str(session.directory),
+            )
+        )
+
+    def _next_commands(self) -> tuple[NextCommand, ...]:
+        """
+        Return the next commands, most useful first; none after success.
+        """
+        session, error = self.session, self.error
+        rows = session.run.steps
+        if session.services.gone_back() and not isinstance(error, StoreUnavailable):
+            place = (session.deployment.blueprint, session.deployment.environment)
+            why = "believe the store, once all that moved since is reconciled"
+            return (NextCommand(command=accept_restored_command(*place), why=why),)
+        open_ends = (StepStatus.ERROR, StepStatus.PENDING, StepStatus.RUNNING)
+        unfinished = [row.step for row in rows if row.status in open_ends or row.in_doubt]
+        if not unfinished:
+            interrupted = self.verdict is Verdict.INTERRUPTED
+            return (look_closer(session.deployment),) if interrupted else ()
+        ended = self._ended_command()
+        if isinstance(error, StoreUnavailable):  # no other command can look or do anything either
+            return _repeated(ended, "continue from here, once the store can be used")
+        if isinstance(error, Busy) and self.verdict not in (Verdict.RUNNING, Verdict.INTERRUPTED):
+            # It got no turn, and nothing is known to be wrong.
+            return (
+                *_repeated(ended, "do this once no other run is in progress"),
+                look_closer(session.deployment),
+            )
+        if ApprovalMissing.exit_code in session.codes and all(row.error is None for row in rows):
+            return _repeated(ended, "be asked again")
+        if PlanChanged.exit_code in session.codes and all(row.error is None for row in rows):
+            why = "see what would change now, and have that approved"
+            return (NextCommand(command=ended.plan(), why=why),)
+        codes = {row.error.code for row in rows if row.error}
+        if codes and codes <= MISPLACED:  # every command is refused until the blueprint is changed
+            return (look_closer(session.deployment),)
+        try:
+            inspection = _inspection(session)
+            advised = {row.step: _advised(session, inspection, row.step) for row in rows}
+        except StoreUnavailable:
+            return after_run(ended, ())
+        alive = {item.step for item in _alive(self.records, rows) if item.objects}
+        return after_run(
+            ended,
+            [advised[step] for step in unfinished],
+            alive=[item for step, item in advised.items() if step in alive],
+        )
+
+    def _ended_command(self) -> EndedCommand:
+        """
+        Return the command that ended, with the options that offered commands keep.
+        """
+        session, request, error = self.session, self.request, self.error
+        options, lineage = request.options, session.run.lineage
+        inputs = ("--input-file", str(session.rerun_file)) if session.rerun_file else ()
+        own = tuple(_option_words(request.arguments(), _REPEATED))
+        if lineage is not None and lineage.kind == "promotion":
+            own += ("--from-run", lineage.from_run)
+        if lineage is not None and request.verb == "rollback":
+            own += ("--to", lineage.from_run, "--reason", lineage.reason or "WHY")
+        arguments = request.arguments() | {
+            "confirm": options.confirm,
+            "reason": None if request.verb == "rollback" else options.reason,
+            "skip_preflight": options.skip_preflight,
+            "request_token": options.request_token if isinstance(error, Busy | Stopped) else None,
+        }
+        named_objects = bool(options.plan.targets or options.plan.replace)
+        faults = [row.error for row in session.run.steps if row.error]
+        refused = any(_is_refusal(f) or (named_objects and f.code == Invalid.code) for f in faults)
+        engine, writers = options.engine, self._refused_for_engine()
+        if len(writers) == 1:
+            # Without the option it is that of the record, unless the blueprint asks for another.
+            by_default = session.deployment.engine.kind in (None, *writers)
+            engine = None if engine and by_default else writers.pop()
+            refused = False
+        selected = () if set(options.steps) == set(session.deployment.steps) else options.steps
+        return EndedCommand(
+            blueprint=session.deployment,
+            verb=request.verb,
+            selection=(
+                *(("--orphaned",) if options.orphaned else ()),
+                *(word for name in selected for word in ("--step", name)),
+                *(word for name in options.exclude for word in ("--exclude", name)),
+            ),
+            engine=("--engine", engine) if engine else (),
+            inputs=inputs if request.verb in ("apply", "redeploy") else (),
+            own=own,
+            given=tuple(_option_words(arguments, _GIVEN | _GIVEN_TO.get(request.verb, {}))),
+            accepting=error.accepted_by if isinstance(error, Refused) else (),
+            is_refused=isinstance(error, Refused) or refused or _is_of_options(error),
+            is_orphaned=options.orphaned,
+        )
+
+    def _refused_for_engine(self) -> set[str]:
+        """
+        Return the kinds of engine that wrote the provider states of steps refused for their engine.
+        """
+        refused = {
+            r.step for r in self.session.run.steps if r.error and r.error.code == "engine_change"
+        }
+        return {r.engine.kind for r in self.records if r.target.step in refused and r.engine}
+
+
+def _inspection(session: Session) -> Inspection:
+    """
+    Return an inspection of the state after the run, as reading commands see it.
     """
     services = session.services
-    alive = _alive(outcome.records if outcome else (), session.run.steps)
-    services.sink.emit(
-        RunFinished(
-            at=services.clock.now(),
-            run_id=session.run_id,
-            command=session.run.command,
-            exit_code=exit_code,
-            verdict=str(outcome.verdict) if outcome else "unknown",
-            steps=session.run.steps,
-            recorded={
-                record.target.step: StepStatus(str(record.status))
-                for record in (outcome.records if outcome else ())
-            },
-            alive=alive,
-            outputs=_outputs(session.run, outcome.records) if outcome else (),
-            next=_next(session, request, error, outcome),
-            error=services.masker.mask(error.message) if error else None,
-            hint=error.hint if error else "",
-            seconds=services.clock.monotonic() - started,
-            directory=str(session.directory),
-        )
+    reader = ReadContext(
+        project=session.deployment.project,
+        store=services.store,
+        spool=services.spool,
+        files=services.files,
+        processes=services.processes,
+        silence=services.limits.silence,
+        work=services.work,
+        today=services.clock.now().date(),
+    )
+    return Inspection(
+        reader,
+        session.deployment,
+        now=services.clock.now(),
+        settle=services.limits.settle,
+        own_run=session.run_id,
     )
 
 
-class _RecordedOutcome(Struct, frozen=True):
-    """
-    The records at the end of a run: those of the blueprint's steps, the verdict over them and over
-    failures without an entry, and the orphans that are alive.
-    """
-
-    records: Sequence[OperationRecord]
-    verdict: Verdict
-    orphaned: Sequence[str]
-
-
-def _recorded_outcome(session: Session) -> _RecordedOutcome | None:
-    services, deployment = session.services, session.deployment
-    watch = LivenessProbe.of(services)
-    try:
-        records = {
-            record.target.step: record
-            for record in services.store.records(deployment.blueprint, deployment.environment)
-        }
-        rows = {
-            step: (record, watch.condition(record) if record else None)
-            for step in dict.fromkeys((*deployment.steps, *records))
-            for record in [records.get(step)]
-        }
-    except StoreUnavailable:
-        return None
-    orphaned = [str(item.target.target) for item in alive_orphans(deployment, records.values())]
-    recorded = verdict_of(rows, set(deployment.steps) - deployment.orphans, orphaned)
-    under_way = recorded in (Verdict.RUNNING, Verdict.INTERRUPTED)
-    failed = any(
-        row.status is StepStatus.ERROR and not is_partly_applied(records.get(row.step))
-        for row in session.run.steps
-    )
-    return _RecordedOutcome(
-        records=[records[root] for root in deployment.steps_and_hooks() if root in records],
-        verdict=Verdict.ERROR if failed and not under_way else recorded,
-        orphaned=orphaned,
-    )
+def _advised(session: Session, inspection: Inspection, step: str) -> Advice:
+    orphan = step_of(step) in session.deployment.orphans
+    context = replace(inspection.context(step), is_orphan=orphan)
+    return advise(context)
 
 
 def _outputs(run: RunRecord, records: Iterable[OperationRecord]) -> tuple[KnownOutputs, ...]:
@@ -273,58 +400,6 @@ def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple
     return tuple(live)
 
 
-def _next(
-    session: Session,
-    request: RunRequest,
-    error: OrchestratorError | None,
-    outcome: _RecordedOutcome | None,
-) -> tuple[NextCommand, ...]:
-    """
-    Return the next commands, most useful first; none after success.
-    """
-    rows = session.run.steps
-    if session.services.gone_back() and not isinstance(error, StoreUnavailable):
-        place = (session.deployment.blueprint, session.deployment.environment)
-        why = "believe the store, once all that moved since is reconciled"
-        return (NextCommand(command=accept_restored_command(*place), why=why),)
-    open_ends = (StepStatus.ERROR, StepStatus.PENDING, StepStatus.RUNNING)
-    unfinished = [row.step for row in rows if row.status in open_ends or row.in_doubt]
-    if not unfinished:
-        interrupted = outcome is not None and outcome.verdict is Verdict.INTERRUPTED
-        return (look_closer(session.deployment),) if interrupted else ()
-    ended = _ended_command(session, request, error, outcome)
-    if isinstance(error, StoreUnavailable):  # no other command can look or do anything either
-        return _repeated(ended, "continue from here, once the store can be used")
-    recorded = outcome.verdict if outcome is not None else None
-    if isinstance(error, Busy) and recorded not in (Verdict.RUNNING, Verdict.INTERRUPTED):
-        # It got no turn, and nothing is known to be wrong.
-        return (
-            *_repeated(ended, "do this once no other run is in progress"),
-            look_closer(session.deployment),
-        )
-    if ApprovalMissing.exit_code in session.codes and all(row.error is None for row in rows):
-        return _repeated(ended, "be asked again")
-    if PlanChanged.exit_code in session.codes and all(row.error is None for row in rows):
-        why = "see what would change now, and have that approved"
-        return (NextCommand(command=ended.plan(), why=why),)
-    codes = {row.error.code for row in rows if row.error}
-    if codes and codes <= MISPLACED:  # every command is refused until the blueprint is changed
-        return (look_closer(session.deployment),)
-    try:
-        inspection = _inspection(session)
-        advised = {row.step: _advised(session, inspection, row.step) for row in rows}
-    except StoreUnavailable:
-        return after_run(ended, ())
-    alive = (
-        {item.step for item in _alive(outcome.records, rows) if item.objects} if outcome else set()
-    )
-    return after_run(
-        ended,
-        [advised[step] for step in unfinished],
-        alive=[item for step, item in advised.items() if step in alive],
-    )
-
-
 #: The commands that a blueprint, selected steps and options say whole.
 _REPEATABLE = (*APPLYING, "adopt", "compensate", "destroy", "reconcile", "verify")
 
@@ -333,96 +408,6 @@ def _repeated(ended: EndedCommand, why: str) -> tuple[NextCommand, ...]:
     if ended.verb not in _REPEATABLE:
         return ()
     return (NextCommand(command=ended.again(*ended.given), why=why),)
-
-
-def _inspection(session: Session) -> Inspection:
-    """
-    Return an inspection of the state after the run, as reading commands see it.
-    """
-    services = session.services
-    reader = ReadContext(
-        project=session.deployment.project,
-        store=services.store,
-        spool=services.spool,
-        files=services.files,
-        processes=services.processes,
-        silence=services.limits.silence,
-        work=services.work,
-        today=services.clock.now().date(),
-    )
-    return Inspection(
-        reader,
-        session.deployment,
-        now=services.clock.now(),
-        settle=services.limits.settle,
-        own_run=session.run_id,
-    )
-
-
-def _advised(session: Session, inspection: Inspection, step: str) -> Advice:
-    orphan = step_of(step) in session.deployment.orphans
-    context = replace(inspection.context(step), is_orphan=orphan)
-    return advise(context)
-
-
-def _refused_for_engine(session: Session, outcome: _RecordedOutcome | None) -> set[str]:
-    """
-    Return the kinds of engine that wrote the provider states of steps refused for their engine.
-    """
-    refused = {r.step for r in session.run.steps if r.error and r.error.code == "engine_change"}
-    records = outcome.records if outcome else ()
-    return {r.engine.kind for r in records if r.target.step in refused and r.engine}
-
-
-def _ended_command(
-    session: Session,
-    request: RunRequest,
-    error: OrchestratorError | None,
-    outcome: _RecordedOutcome | None,
-) -> EndedCommand:
-    """
-    Return the command that ended, with the options that offered commands keep.
-    """
-    options, lineage = request.options, session.run.lineage
-    inputs = ("--input-file", str(session.rerun_file)) if session.rerun_file else ()
-    own = tuple(_option_words(request.arguments(), _REPEATED))
-    if lineage is not None and lineage.kind == "promotion":
-        own += ("--from-run", lineage.from_run)
-    if lineage is not None and request.verb == "rollback":
-        own += ("--to", lineage.from_run, "--reason", lineage.reason or "WHY")
-    arguments = request.arguments() | {
-        "confirm": options.confirm,
-        "reason": None if request.verb == "rollback" else options.reason,
-        "skip_preflight": options.skip_preflight,
-        "request_token": options.request_token if isinstance(error, Busy | Stopped) else None,
-    }
-    named_objects = bool(options.plan.targets or options.plan.replace)
-    faults = [row.error for row in session.run.steps if row.error]
-    refused = any(_is_refusal(f) or (named_objects and f.code == Invalid.code) for f in faults)
-    engine, writers = options.engine, _refused_for_engine(session, outcome)
-    if len(writers) == 1:
-        # Without the option it is the engine of the record, unless the blueprint asks for another.
-        engine = (
-            None if engine and session.deployment.engine.kind in (None, *writers) else writers.pop()
-        )
-        refused = False
-    selected = () if set(options.steps) == set(session.deployment.steps) else options.steps
-    return EndedCommand(
-        blueprint=session.deployment,
-        verb=request.verb,
-        selection=(
-            *(("--orphaned",) if options.orphaned else ()),
-            *(word for name in selected for word in ("--step", name)),
-            *(word for name in options.exclude for word in ("--exclude", name)),
-        ),
-        engine=("--engine", engine) if engine else (),
-        inputs=inputs if request.verb in ("apply", "redeploy") else (),
-        own=own,
-        given=tuple(_option_words(arguments, _GIVEN | _GIVEN_TO.get(request.verb, {}))),
-        accepting=error.accepted_by if isinstance(error, Refused) else (),
-        is_refused=isinstance(error, Refused) or refused or _is_of_options(error),
-        is_orphaned=options.orphaned,
-    )
 
 
 #: The options that are not named as what the request has.
