@@ -56,12 +56,12 @@ def earlier_run(
     if token is None:
         return None
     name = _name(deployment, request, selected)
-    own = {"run_id": run_id, "digest": _digest(services, deployment, request)}
+    own = _content(services, deployment, request, run_id)
     while True:
-        stored = _parsed(store.create_blob(name, json.dumps(own).encode()))
+        stored = _parsed(store.create_blob(name, own))
         if stored["run_id"] == run_id:
             return None
-        if stored["digest"] != own["digest"]:
+        if stored["digest"] != _parsed(own)["digest"]:
             raise Refused(
                 "request_token",
                 f"the token {token} was given to another request: run {stored['run_id']} has other "
@@ -92,7 +92,7 @@ def take_request(
     if request.options.request_token is None:
         return
     store, name = services.store, _name(deployment, request, selected)
-    own = json.dumps({"run_id": run_id, "digest": _digest(services, deployment, request)}).encode()
+    own = _content(services, deployment, request, run_id)
     stored = _parsed(store.create_blob(name, own))
     if stored["run_id"] == run_id:
         return
@@ -121,9 +121,9 @@ def run_of_request(data: bytes | None) -> str | None:
     return _parsed(data)["run_id"] if data else None
 
 
-def _digest(services: Services, deployment: Deployment, request: RunRequest) -> str:
+def _content(services: Services, deployment: Deployment, request: RunRequest, run_id: str) -> bytes:
     """
-    Return a digest that is equal for equal requests.
+    Return the content of that blob: the run, and a digest that is equal for equal requests.
     """
     approval = request.options.plan.approval
     parts = {
@@ -131,7 +131,7 @@ def _digest(services: Services, deployment: Deployment, request: RunRequest) -> 
         "inputs": {name: item.value for name, item in deployment.inputs.items()},
         "approval": approval.to_json() if approval is not None else None,
     }
-    return digest(parts, services.key)
+    return json.dumps({"run_id": run_id, "digest": digest(parts, services.key)}).encode()
 
 
 def _claim_of(services: Services, deployment: Deployment, run_id: str) -> Claim | None:
