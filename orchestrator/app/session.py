@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Unpack
 
 from orchestrator.app.services import Services, await_others
 from orchestrator.domain.blueprint.blueprint import Deployment
@@ -24,6 +25,7 @@ from orchestrator.domain.record.run_record import (
     Lease,
     RunRecord,
     StepRun,
+    StepRunChanges,
     evidence_blob,
     pack_evidence,
 )
@@ -121,11 +123,14 @@ class Session:
                 self.run = self.run.model_copy(update={"steps": (*self.run.steps, row)})
             return row
 
-    def report(self, row: StepRun) -> None:
+    def update_row(self, step: str, **changes: Unpack[StepRunChanges]) -> StepRun:
         """
-        Replace a step's row and write ``run.json``.
+        Change a step's row, write ``run.json`` and return the row.
         """
-        self.report_all({row.step: row})
+        with self._lock:
+            row = self.result(step).model_copy(update=changes)
+            self.report_all({step: row})
+            return row
 
     def report_all(self, rows: Mapping[str, StepRun]) -> None:
         """

@@ -299,7 +299,7 @@ def _note_owned_steps(runner: StepRunner, plan: Teardown) -> None:
     for step, parent in plan.removed_with.items():
         waiting = () if runner.steps.status(parent) in NOTHING_THERE else (parent,)
         when = f"once {parent} is confirmed gone" if waiting else f"because {parent} is gone"
-        runner.row(step, blocked_by=waiting)
+        runner.session.update_row(step, blocked_by=waiting)
         runner.services.note(
             f"goes with {parent}, which owns it: its provider state is saved and emptied {when}",
             step=step,
@@ -428,7 +428,7 @@ def _destroy_step(
 ) -> Outcome:
     runner.check_saved(name)  # it may know objects that nothing else does
     if name in plan.removed_with:
-        runner.row(name, blocked_by=())
+        runner.session.update_row(name, blocked_by=())
         is_approved = plan.removed_with[name] in plan.todo
         result, attempts = OwnedStep(runner, name, is_approved=is_approved).run(), 1
         runner.steps.update(name, result.record, result.state)

@@ -302,14 +302,6 @@ class StepRunner:
 
     # What is reported
 
-    def row(self, name: str, **changes: Unpack[StepRunChanges]) -> StepRun:
-        """
-        Update the step's row of this run, write the run record and return the row.
-        """
-        row = self.session.result(name).model_copy(update=changes)
-        self.session.report(row)
-        return row
-
     def end(
         self,
         name: str,
@@ -327,7 +319,7 @@ class StepRunner:
         if prepared is not None:
             changes.setdefault("directory", str(prepared.work_dir.directory))
         changes["status"] = status
-        row = self.row(name, **changes)
+        row = self.session.update_row(name, **changes)
         self.services.sink.emit(
             StepFinished(
                 at=self.services.clock.now(),

@@ -164,12 +164,11 @@ class AttemptFacts:
             target = str(self._session.deployment.target(step))
             store_lock_file(services, target, snapshot.digest, lock)
         if self._verb == "apply":
-            pinned = {
-                "module_digest": snapshot.digest,
-                "lock_digest": store_lock_content(services, lock),
-            }
+            lock_digest = store_lock_content(services, lock)
             if hook_of(step) is None:  # the run has a row for each step, none for its actions
-                self._session.report(self._session.result(step).model_copy(update=pinned))
+                self._session.update_row(
+                    step, module_digest=snapshot.digest, lock_digest=lock_digest
+                )
             if self._resolved_inputs_file.startswith(self._place):
                 text = self._resolved_inputs.encode()
                 services.store.put_blob(self._resolved_inputs_file, text)
