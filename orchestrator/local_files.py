@@ -44,6 +44,23 @@ def read_regular(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
     return data
 
 
+def read_text(path: Path, *, shown: str) -> str:
+    """
+    Return the text of a UTF-8 file, ``shown`` in errors. Raises Invalid if it cannot be read or
+    decoded.
+    """
+    try:
+        return read_regular(path).decode("utf-8-sig")
+    except FileNotFoundError as exc:
+        raise Invalid([Problem("there is no such file", Location(shown))]) from exc
+    except OSError as exc:
+        raise Invalid([Problem(f"cannot be read: {exc.strerror}", Location(shown))]) from exc
+    except UnicodeDecodeError as exc:
+        raise Invalid([Problem("is not UTF-8 text", Location(shown))]) from exc
+    except ValueError as exc:
+        raise Invalid([Problem("its name cannot be that of a file", Location(shown))]) from exc
+
+
 def check_regular(path: Path) -> None:
     """
     Raise OSError if the path exists and is no regular file.

@@ -36,8 +36,8 @@ from orchestrator.domain.blueprint.blueprint import (
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.target import NAME, is_name
 from orchestrator.domain.text import is_text, seconds, shown_text
-from orchestrator.errors import Invalid, Location, Problem
-from orchestrator.local_files import read_regular
+from orchestrator.errors import Invalid, Problem
+from orchestrator.local_files import read_regular, read_text
 from orchestrator.trust import Trust, read_trust
 
 if TYPE_CHECKING:
@@ -113,12 +113,7 @@ def read_settings(start: Path, environ: Mapping[str, str] | None = None) -> Sett
 
 def _parse(root: Path, environ: Mapping[str, str]) -> Settings:
     file, trust = root / FILE, read_trust(environ, root)
-    try:
-        text = read_regular(file).decode("utf-8-sig")
-    except OSError as exc:
-        raise Invalid([Problem(f"cannot be read: {exc.strerror}", Location(FILE))]) from exc
-    except UnicodeDecodeError as exc:
-        raise Invalid([Problem("is not UTF-8 text", Location(FILE))]) from exc
+    text = read_text(file, shown=FILE)
     problems = Problems()
     fields = problems.fields(parse_document(text, file=FILE), _KEYS, what="the settings")
     settings = Settings(

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.errors import Invalid, Location, Problem
-from orchestrator.local_files import read_regular
+from orchestrator.local_files import read_text
 
 VARIABLE = "ORCHESTRATOR_TRUST"
 
@@ -103,14 +103,7 @@ def read_trust(environ: Mapping[str, str], root: Path) -> Trust:
     if _is_below(path, root):
         hint = "keep it where nobody who changes the project can change it"
         raise Invalid([Problem(f"the trust file {name} is in the project", at, hint)])
-    try:
-        text = read_regular(path).decode("utf-8-sig")
-    except OSError as exc:
-        message = f"the trust file {name} cannot be read: {exc.strerror}"
-        raise Invalid([Problem(message, at)]) from exc
-    except UnicodeDecodeError as exc:
-        raise Invalid([Problem("is not UTF-8 text", Location(name))]) from exc
-    return _parse(text, name, path.parent)
+    return _parse(read_text(path, shown=f"trust file {name}"), name, path.parent)
 
 
 def _parse(text: str, name: str, base: Path) -> Trust:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from orchestrator import local_files
 from orchestrator.domain.blueprint.yaml_tree import (
     INEXACT,
     MAX_DEPTH,
@@ -20,7 +21,6 @@ from orchestrator.domain.blueprint.yaml_tree import (
 from orchestrator.domain.text import Json
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.hcl import Lines, check_nesting, json_value, too_deep
-from orchestrator.local_files import read_regular
 
 #: Lines and commas that a file may have: counted in no time, where a million list items take long.
 MAX_SEPARATORS = 300_000
@@ -30,18 +30,10 @@ _HCL_PLACE = re.compile(r"(?:invalid HCL: )?tmp\.hcl:(\d+),(\d+)(?:-[\d,]+)?: (.
 
 def read_text(path: Path, *, shown: str) -> str:
     """
-    Return the text of a UTF-8 file. Raises Invalid if it cannot be read or decoded.
+    Return the text of a UTF-8 file. Raises Invalid if it cannot be read or decoded, or is too large
+    to be parsed.
     """
-    try:
-        text = read_regular(path).decode("utf-8-sig")
-    except FileNotFoundError as exc:
-        raise Invalid([Problem("there is no such file", Location(shown))]) from exc
-    except OSError as exc:
-        raise Invalid([Problem(f"cannot be read: {exc.strerror}", Location(shown))]) from exc
-    except UnicodeDecodeError as exc:
-        raise Invalid([Problem("is not UTF-8 text", Location(shown))]) from exc
-    except ValueError as exc:
-        raise Invalid([Problem("its name cannot be that of a file", Location(shown))]) from exc
+    text = local_files.read_text(path, shown=shown)
     if text.count(",") + text.count("\n") > MAX_SEPARATORS:
         hint = f"it has more than {MAX_SEPARATORS:,} lines and commas"
         raise Invalid([Problem("is too large to be read", Location(shown), hint)])
