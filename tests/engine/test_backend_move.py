@@ -136,3 +136,5 @@ def test_a_killed_move_is_gone_on_with(project: Project, tmp_path: Path) -> None
     assert project.record("it")["provider_state"]["location"] == "second/it.tfstate", ended.said
     assert project.record("it")["status"] == "ok"
     assert places(project) == (False, True)
+    copies = (project.root / ".orchestrator" / "runs").rglob("inputs.tfvars.json")
+    assert not [*copies], "the copy that was to be pushed is removed as the call is settled"
