@@ -41,7 +41,7 @@ from orchestrator.domain.record.objects import moves
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.text import Json
 from orchestrator.errors import OrchestratorError
-from orchestrator.ports.engine import CallResult, Init, Plan, PlanMode, Request
+from orchestrator.ports.engine import CallResult, Init, PlanMode, Request
 
 #: How often it is tried without the steps that stood in the way.
 _TRIES = 3
@@ -188,14 +188,8 @@ class _Composed:
         """
         file = self._work_dir.directory / "plan.tfplan"
         var_file = self._work_dir.directory / "inputs.tfvars.json"
-        request = Plan(
-            out=file,
-            mode=self._mode,
-            var_file=var_file,
-            refresh=options.refresh,
-            parallelism=options.parallelism,
-            detailed=True,
-        )
+        direction: Direction = "destroy" if self._mode == "destroy" else "apply"
+        request = options.request(direction, file, var_file)
         if self._work_dir.init_needed:
             began = self._call(Init(), evidence, f"composed-init-{attempt}")
             if began.exit_code != 0:
@@ -241,7 +235,7 @@ class _Composed:
         return {
             name: ComposedStep(
                 plan=EnginePlan(
-                    direction="destroy" if self._mode == "destroy" else "apply",
+                    direction=direction,
                     file=file,
                     journal=journal,
                     before=self._states[name].moved(moves(journal.planned)),

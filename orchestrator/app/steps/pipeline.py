@@ -42,7 +42,6 @@ from orchestrator.app.steps.planned_step import (
     PlanOptions,
     StateCheck,
     check_plan,
-    left_undone,
     plan_step,
     warn_of_shared_objects,
     write_variables,
@@ -66,7 +65,7 @@ from orchestrator.domain.transitions.transitions import (
     unchanged,
 )
 from orchestrator.domain.values import replace
-from orchestrator.errors import PlanChanged, Refused
+from orchestrator.errors import OrchestratorError, PlanChanged, Refused
 from orchestrator.ports.engine import Apply, Approve, CallSpec, Cancel
 
 #: What comes between the approval of a plan and its marker: the entry that it ended with, if it
@@ -296,13 +295,9 @@ class StepPipeline:
         if not may_wait or not is_possible(self.session, self.prepared, self.options):
             return self._engine_plan
         self._asked = True
+        spec, var_file = self._apply_spec, self.var_file
         return plan_and_ask(
-            self.session,
-            self.prepared,
-            self.inputs,
-            self.options,
-            self._apply_spec,
-            var_file=self.var_file,
+            self.session, self.prepared, self.inputs, self.options, spec, var_file=var_file
         )
 
     @property
@@ -394,13 +389,8 @@ class StepPipeline:
         return StepResult(record=record, state=state, mutated=False, fault=record.error)
 
     def _check(self, state: PulledState) -> Verification:
-        return run_checks(
-            self.services,
-            self.session.deployment,
-            self.step,
-            self.inputs,
-            state,
-        )
+        deployment = self.session.deployment
+        return run_checks(self.services, deployment, self.step, self.inputs, state)
 
     def mutate(self, plan: CheckedPlan) -> StepResult:
         """
@@ -482,15 +472,30 @@ class StepPipeline:
         return QueryContext(self.services, self.prepared, self.inputs, self.evidence)
 
     def _left_undone(self) -> tuple[PlannedAction, ...]:
+        """
+        Return the actions that an untargeted plan still has after a targeted apply; if that plan
+        fails, one action with the reason.
+        """
         if not self.options.targets:
             return ()
-        return left_undone(
-            self.services,
-            self.prepared,
-            self.inputs,
-            self.options,
-            evidence=self.evidence,
-        )
+        try:
+            plan = plan_step(
+                self.services,
+                self.prepared,
+                self.inputs,
+                replace(self.options, targets=()),
+                direction="apply",
+                evidence=self.services.files.inside(self.evidence, "untargeted"),
+                check=lambda *_: None,
+                missing_objects="doubted",
+            )
+        except OrchestratorError as exc:
+            why = exc.message.splitlines()[0]
+            return (PlannedAction(address=f"unknown ({why})", action="noop"),)
+        plan.file.unlink(missing_ok=True)
+        outputs = plan.journal.outputs
+        changed = (PlannedAction(address=f"output.{name}", action="update") for name in outputs)
+        return (*plan.journal.changes, *changed)
 
 
 def _with_open_doubts(record: OperationRecord, plan: CheckedPlan) -> OperationRecord:

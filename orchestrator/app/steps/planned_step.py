@@ -119,6 +119,23 @@ class PlanOptions(Struct, frozen=True):
             return "destroy"
         return "refresh-only" if self.only_refresh else "normal"
 
+    def request(self, direction: Direction, file: Path, var_file: Path) -> Plan:
+        """
+        Return the engine call that makes the plan.
+        """
+        return Plan(
+            out=file,
+            mode=self.mode(direction),
+            var_file=var_file,
+            refresh=self.refresh,
+            replace=self.replace,
+            targets=self.targets,
+            parallelism=self.parallelism,
+            lock_timeout=self.lock_timeout,
+            detailed=True,
+            lock=self.locking,
+        )
+
 
 class EnginePlan(Struct, frozen=True):
     """
@@ -233,20 +250,7 @@ def plan_step(
     objects have left the state and ``missing_objects`` are refused.
     """
     file, var_file = evidence / "plan.tfplan", evidence / "inputs.tfvars.json"
-    request = Plan(
-        out=file,
-        mode=options.mode(direction),
-        var_file=var_file,
-        refresh=options.refresh,
-        replace=options.replace,
-        targets=options.targets,
-        parallelism=options.parallelism,
-        lock_timeout=options.lock_timeout,
-        detailed=True,
-        lock=options.locking,
-    )
-
-    step = prepared.step.name
+    request, step = options.request(direction, file, var_file), prepared.step.name
 
     def make(name: str) -> EnginePlan:
         def attempt(number: int) -> CallResult:
@@ -302,36 +306,6 @@ def plan_step(
     except OrchestratorError:
         file.unlink(missing_ok=True)
         raise
-
-
-def left_undone(
-    services: Services,
-    prepared: PreparedStep,
-    inputs: StepInputs,
-    options: PlanOptions,
-    *,
-    evidence: Path,
-) -> tuple[PlannedAction, ...]:
-    """
-    Return the actions that an untargeted plan still has after a targeted apply; if that plan fails,
-    one action with the reason.
-    """
-    try:
-        plan = plan_step(
-            services,
-            prepared,
-            inputs,
-            replace(options, targets=()),
-            direction="apply",
-            evidence=services.files.inside(evidence, "untargeted"),
-            check=lambda *_: None,
-            missing_objects="doubted",
-        )
-    except OrchestratorError as exc:
-        return (PlannedAction(address=f"unknown ({exc.message.splitlines()[0]})", action="noop"),)
-    plan.file.unlink(missing_ok=True)
-    changed = (PlannedAction(address=f"output.{o}", action="update") for o in plan.journal.outputs)
-    return (*plan.journal.changes, *changed)
 
 
 def check_plan(
