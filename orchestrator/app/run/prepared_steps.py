@@ -118,6 +118,7 @@ class PreparedSteps:
         self.deployment = deployment
         self.evidence = evidence
         self.jobs = jobs
+        self.run_id = run_id
         self.allow_engine_change = allow_engine_change
         self.roots = deployment.steps_and_hooks()
         self.prepared: dict[str, PreparedStep] = {}
@@ -264,6 +265,7 @@ class PreparedSteps:
             work_dir=root,
             engine=engine,
             reconcile=reconcile_command(self.deployment, name),
+            run_id=self.run_id,
             configured={
                 key: item.resolve(lookup)
                 for key, item in step.providers.items()

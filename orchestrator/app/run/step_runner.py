@@ -239,7 +239,7 @@ class StepRunner:
             return
         prepared = self.steps.prepared[name]
         if self.options.takeover is not None:
-            check_engine_gone(self.services, prepared, self.session.run_id)
+            check_engine_gone(self.services, prepared)
         try:
             recalled = self.steps.values.recalled(prepared)
         except Invalid as exc:

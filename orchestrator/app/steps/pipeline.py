@@ -248,7 +248,6 @@ class StepPipeline:
                     engine_plan,
                     check,
                     missing_objects,
-                    run_id=self.session.run_id,
                 )
                 return
             plan = plan_step(
@@ -258,7 +257,6 @@ class StepPipeline:
                 self.options,
                 direction=self.verb,
                 evidence=self.evidence,
-                run_id=self.session.run_id,
                 check=check,
                 missing_objects=missing_objects,
             )

@@ -236,7 +236,6 @@ def plan_step(
     *,
     direction: Direction,
     evidence: Path,
-    run_id: str = "",
     check: StateCheck = check_state,
     missing_objects: MissingObjects = "refused",
 ) -> CheckedPlan:
@@ -300,9 +299,7 @@ def plan_step(
             labels = ", ".join(item.label for item in dropped)
             services.note(f"not found, read a second time: {labels}", level="warning", step=step)
             plan = make("plan-again")
-        return check_plan(
-            services, prepared, inputs, options, plan, check, missing_objects, run_id=run_id
-        )
+        return check_plan(services, prepared, inputs, options, plan, check, missing_objects)
     except OrchestratorError:
         file.unlink(missing_ok=True)
         raise
@@ -316,8 +313,6 @@ def check_plan(
     plan: EnginePlan,
     check: StateCheck = check_state,
     missing_objects: MissingObjects = "refused",
-    *,
-    run_id: str = "",
 ) -> CheckedPlan:
     """
     Check the plan against the record and show it. Returns it with the doubts that stay open; raises
@@ -348,7 +343,7 @@ def check_plan(
         check_missing_objects(target, record, before, prepared.reconcile, destroying=destroying)
     observation = StateObservation(
         at=services.clock.now(),
-        run_id=run_id,
+        run_id=prepared.run_id,
         settling_time=services.limits.settle,
         ids=before.ids,
         refreshed=options.refreshes_all,

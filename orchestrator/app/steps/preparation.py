@@ -114,7 +114,7 @@ class PreparedStep(Struct, frozen=True):
     A prepared step: its working directory is initialised and its newest record known. ``engine`` is
     the one in its working directory; ``configured`` is its provider configuration in the blueprint;
     ``bindings`` are the provider states of other targets, if it has none of its own yet.
-    ``reconcile`` is the command that reconciles it.
+    ``reconcile`` is the command that reconciles it, ``run_id`` the run that it was prepared for.
     """
 
     step: Step
@@ -124,6 +124,7 @@ class PreparedStep(Struct, frozen=True):
     work_dir: WorkDir
     engine: EngineInfo
     reconcile: str
+    run_id: str
     configured: Mapping[str, Resolved] = field(default_factory=dict)
     bindings: StateBindings = field(default_factory=StateBindings)
 
@@ -411,12 +412,12 @@ _ASK = ("state", "rm", "-no-color", "-dry-run", "-lock-timeout=0s", "terraform_d
 _EMPTY = "No state file was found"
 
 
-def state_lock_of(services: Services, prepared: PreparedStep, run_id: str) -> StateLock | None:
+def state_lock_of(services: Services, prepared: PreparedStep) -> StateLock | None:
     """
     Return the lock on a step's provider state, None if it is not locked.
     """
     number = services.ids.entry_id()[:8]
-    evidence = services.files.attempt(run_id, prepared.step.name, 1)
+    evidence = services.files.attempt(prepared.run_id, prepared.step.name, 1)
     spec = call_spec(services, prepared.work_dir, evidence, f"lock-{number}")
     result = call(services, Exec(_ASK), spec, stop=services.stop)
     if result.lock is None and result.exit_code != 0 and _EMPTY not in result.stderr_text:
@@ -424,14 +425,14 @@ def state_lock_of(services: Services, prepared: PreparedStep, run_id: str) -> St
     return result.lock
 
 
-def check_engine_gone(services: Services, prepared: PreparedStep, run_id: str) -> None:
+def check_engine_gone(services: Services, prepared: PreparedStep) -> None:
     """
     Raise Busy if the step's provider state is locked by a lock that ends with its process: then an
     engine is alive, whatever is known of the run.
     """
     if prepared.work_dir.backend_type not in PASSING_LOCKS:
         return
-    lock = state_lock_of(services, prepared, run_id)
+    lock = state_lock_of(services, prepared)
     if lock is not None:
         raise Busy(
             f"{prepared.step.name}: an engine that is alive holds the lock of its state: {lock}",

@@ -40,7 +40,6 @@ def plan_imports(
             replace(runner.options.plan, targets=tuple(imports)),
             direction="apply",
             evidence=services.files.inside(runner.steps.evidence(name), place),
-            run_id=runner.session.run_id,
             check=partial(check_state, serial_may_fall=True, may_be_missing=True),
             missing_objects="doubted",
         )

@@ -30,7 +30,7 @@ def state_lock_error(runner: StepRunner, name: str) -> StateLocked | None:
     Return an error that names the holder of a step's state lock, None if it is free.
     """
     prepared = runner.steps.prepared[name]
-    lock = state_lock_of(runner.services, prepared, runner.session.run_id)
+    lock = state_lock_of(runner.services, prepared)
     if lock is None:
         return None
     return StateLocked(
@@ -65,7 +65,7 @@ def check_breakable(runner: StepRunner, name: str, lock_id: str) -> StateLock:
             "that holds it, and blocks no later run: there is nothing to unlock",
             hint=f"end {owner}, or wait for it",
         )
-    lock = state_lock_of(services, prepared, runner.session.run_id)
+    lock = state_lock_of(services, prepared)
     if lock is None:
         raise Refused(
             "no_lock_to_break",
