@@ -22,7 +22,7 @@ from orchestrator.app.run.orphans import check_gone_steps, check_orphans, note_o
 from orchestrator.app.run.prepared_steps import PreparedSteps, backend_only, recorded_module
 from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import CommandRunner, StepRunner
+from orchestrator.app.run.step_runner import CommandRunner, StepRunner, failures_of
 from orchestrator.app.run.step_selection import select_steps
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
@@ -283,12 +283,11 @@ def _recorded_inputs(
     any more. All errors are known before the first step is destroyed.
     """
     inputs: dict[str, StepInputs] = {}
-    refusals: dict[str, OrchestratorError] = {}
-    for name in steps:
-        try:
-            inputs[name] = runner.steps.values.recorded_inputs(runner.steps.prepared[name])
-        except OrchestratorError as exc:
-            refusals[name] = exc
+
+    def read(name: str) -> None:
+        inputs[name] = runner.steps.values.recorded_inputs(runner.steps.prepared[name])
+
+    refusals = failures_of(steps, read)
     return inputs, refusals
 
 
@@ -433,19 +432,14 @@ def _destroy_step(
         result, attempts = OwnedStep(runner, name, is_approved=is_approved).run(), 1
         runner.steps.update(name, result.record, result.state)
     else:
-        attempt = partial(_run_pipeline, runner, name, inputs[name])
+
+        def attempt(number: int) -> StepResult:  # a later one does not repeat before_destroy
+            first = partial(run_before_destroy, runner, name) if number == 1 else None
+            pipeline = runner.pipeline(name, inputs[name], verb="destroy", attempt=number)
+            return pipeline.run(first=first)
+
         result, attempts = with_retries(runner, name, attempt)
     if result.record.failed_command == "before_destroy":
         stopped = runner.services.stop.exit_code
         runner.session.fail(*hook_exit_codes(result, "before_destroy", stopped))
     return runner.end_with_record(name, result, attempts=attempts)
-
-
-def _run_pipeline(
-    runner: CommandRunner[DestroyRequest], name: str, inputs: StepInputs, attempt: int
-) -> StepResult:
-    """
-    Attempt the destroy of a step. A later attempt does not repeat ``before_destroy``.
-    """
-    first = partial(run_before_destroy, runner, name) if attempt == 1 else None
-    return runner.pipeline(name, inputs, verb="destroy", attempt=attempt).run(first=first)

@@ -8,7 +8,7 @@ or ``absent`` only if provider state is empty and nothing is in doubt; else it s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from orchestrator.app.destroy import check_hooks_settled
@@ -70,7 +70,7 @@ def _work(runner: CommandRunner[ReconcileRequest], selected: Sequence[str]) -> N
     policy = StepPolicy(
         partial(_reconcile_step, runner),
         skip=partial(_why_skip, runner),
-        check=partial(_check_requested, runner),
+        check=partial(check_requested_operations, runner),
         on_failure=OnFailure.CONTINUE,
     )
     check_hooks_settled(runner, [name for name in selected if _why_skip(runner, name) is None])
@@ -121,13 +121,6 @@ def _why_skip(runner: CommandRunner[ReconcileRequest], name: str) -> str | None:
     if runner.request.verify_destroyed and status is not None:
         return None
     return f"already {status}" if status else "no record here"
-
-
-def _check_requested(
-    runner: CommandRunner[ReconcileRequest], todo: Sequence[str]
-) -> Mapping[str, OrchestratorError]:
-    check_requested_operations(runner, todo)
-    return {}
 
 
 def _reconcile_step(runner: CommandRunner[ReconcileRequest], name: str) -> Outcome:

@@ -78,8 +78,8 @@ class StepPolicy(Struct, frozen=True):
     ``work`` works on one of them. ``skip`` returns why one is skipped. ``source`` returns what
     working directories are laid out from, None if only records change; interrupted steps are
     settled unless ``settles`` is False. ``early`` are the steps to prepare before the first is
-    worked on, all if None. ``check`` returns further errors by step, or raises; it is called once
-    all are prepared and settled. ``graph`` orders the steps instead of the blueprint's graph.
+    worked on, all if None. ``check`` returns further errors by step or None, or raises; it is called
+    once all are prepared and settled. ``graph`` orders the steps instead of the blueprint's graph.
     """
 
     work: StepWork
@@ -87,7 +87,7 @@ class StepPolicy(Struct, frozen=True):
     source: SourceOf | None = recorded_module
     settles: bool = True
     early: Callable[[str], bool] | None = None
-    check: Callable[[Sequence[str]], Mapping[str, OrchestratorError]] = lambda _: {}
+    check: Callable[[Sequence[str]], Mapping[str, OrchestratorError] | None] = lambda _: None
     graph: Graph | None = None
     on_failure: OnFailure | None = None
 
@@ -129,7 +129,7 @@ class StepRunner:
             if policy.settles:
                 failures |= self.settle_all()
         if not failures:
-            failures = dict(policy.check(todo))
+            failures = dict(policy.check(todo) or {})
         if failures:
             self.end_before_work(todo, failures)
             return
