@@ -78,7 +78,7 @@ class StepPolicy(Struct, frozen=True):
     ``work`` works on one of them. ``skip`` returns why one is skipped. ``source`` returns what
     working directories are laid out from, None if only records change; interrupted steps are
     settled unless ``settles`` is False. ``early`` are the steps to prepare before the first is
-    worked on, all if None. ``check`` returns further errors by step or None, or raises; it is called
+    worked on, all if None. ``check`` returns further errors by step, or raises; it is called
     once all are prepared and settled. ``graph`` orders the steps instead of the blueprint's graph.
     """
 
