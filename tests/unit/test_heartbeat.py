@@ -22,7 +22,7 @@ from orchestrator.domain.record.run_record import NAMED, Lease
 from orchestrator.domain.target import Target
 from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.values import replace
-from orchestrator.errors import Fenced, Spooled, Stopped, StoreUnavailable
+from orchestrator.errors import Busy, Fenced, Spooled, Stopped, StoreUnavailable
 from tests.fakes.clock import START, SetStop
 from tests.fakes.entries import OWNER, claim, entry, run_record
 from tests.fakes.services import Premises
@@ -176,3 +176,32 @@ def test_a_signal_ends_the_wait_for_a_claim(
         late.take_claim(wait=wait)
 
     assert session.services.store.claim("web", "default") is not None
+
+
+def test_a_silent_run_elsewhere_keeps_its_claim_until_it_is_taken_over(premises: Premises) -> None:
+    """
+    Nobody can tell from here whether it is dead: a person has to say so. Where that turns out to be
+    wrong before anything was recorded, the claim goes back.
+    """
+    assert premises.store.take_claim(claim("R2", environment="default")) is None
+    mine = open_session(
+        premises.services,
+        premises.deployment,
+        run_id=RUN,
+        command="apply",
+        steps=["web"],
+        arguments={},
+    )
+
+    with pytest.raises(Busy):
+        mine.take_claim()
+    mine.take_claim(takeover="its machine was switched off")
+
+    taken = premises.store.claim("web", "default")
+    mine.hand_back_claim()
+    returned = premises.store.claim("web", "default")
+
+    assert taken is not None
+    assert (taken.run_id, mine.takes_over_from) == (RUN, ["R2"])
+    assert returned is not None
+    assert returned.run_id == "R2"
