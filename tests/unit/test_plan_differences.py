@@ -4,13 +4,15 @@ What differs between two values of an object, down to the single value, and noth
 
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.domain.plan.changes import AttributeChange
+from orchestrator.domain.blueprint.blueprint import DriftRule
+from orchestrator.domain.plan.changes import AttributeChange, ResourceChange, remaining_drift
 from orchestrator.domain.plan.differences import Marks, attribute_changes, secret_values
 
 
@@ -196,3 +198,55 @@ def test_the_secret_values_are_those_that_the_engine_marks() -> None:
     assert list(secret_values(value, True)) == [value]
     assert list(secret_values(value, {"user": False, "keys": [False, True]})) == ["closed"]
     assert list(secret_values(value, False)) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "left"),
+    [
+        (None, ["a_host.x/size", "a_host.x/tags.team", "a_host.x/tags[0]", "a_host.gone/"]),
+        (DriftRule("a_host.x", "scaled by hand"), ["a_host.gone/"]),
+        (
+            DriftRule("a_host.x", "tagged elsewhere", attribute="tags"),
+            ["a_host.x/size", "a_host.gone/"],
+        ),
+        (
+            DriftRule("a_host", "a type", attribute="size"),
+            ["a_host.x/tags.team", "a_host.x/tags[0]", "a_host.gone/"],
+        ),
+        (
+            DriftRule("a_host.gone", "it may go"),
+            ["a_host.x/size", "a_host.x/tags.team", "a_host.x/tags[0]"],
+        ),
+        (DriftRule("*", "to the last day", until="2030-01-02"), []),
+        (
+            DriftRule("*", "expired", until="2030-01-01"),
+            ["a_host.x/size", "a_host.x/tags.team", "a_host.x/tags[0]", "a_host.gone/"],
+        ),
+    ],
+)
+def test_drift_remains_but_for_what_a_valid_rule_accepts(
+    rule: DriftRule | None, left: list[str]
+) -> None:
+    """
+    By object, and by attribute with all below it; a difference in notation is no drift at all.
+    """
+    paths = ("size", "tags.team", "tags[0]")
+    changed = ResourceChange(
+        address="a_host.x",
+        type="a_host",
+        name="x",
+        action="update",
+        attributes=(
+            *(AttributeChange(path=path) for path in paths),
+            AttributeChange(path="notation", equivalent=True),
+        ),
+    )
+    gone = ResourceChange(address="a_host.gone", type="a_host", name="gone", action="delete")
+
+    remaining = remaining_drift([changed, gone], [rule] if rule else [], date(2030, 1, 2))
+
+    assert left == [
+        f"{item.address}/{path}"
+        for item in remaining
+        for path in ([a.path for a in item.attributes] or [""])
+    ]

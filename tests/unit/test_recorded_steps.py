@@ -11,12 +11,14 @@ import pytest
 from orchestrator.app.commands.backend_move import move_state
 from orchestrator.app.commands.compensate import compensate
 from orchestrator.app.commands.retain import release, retain
+from orchestrator.app.commands.verify import verify
 from orchestrator.app.run.request import (
     CompensateRequest,
     MoveRequest,
     ReleaseRequest,
     RetainRequest,
     RunOptions,
+    VerifyRequest,
 )
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.blueprint.blueprint import CommandHook
@@ -121,3 +123,27 @@ def test_where_nothing_is_to_be_undone_nothing_is_compensated(
 
     row = finished(there)
     assert (code, row.status, row.result.reason) == (0, StepStatus.SKIPPED, why)
+
+
+@pytest.mark.parametrize(
+    ("fields", "why"),
+    [
+        (None, "no record here"),
+        ({"status": "destroyed"}, "nothing to check: destroyed"),
+        ({"status": "error", "failed_command": "apply"}, "nothing to check: error"),
+    ],
+)
+def test_what_is_not_applied_is_not_verified(
+    there: Premises, fields: dict[str, Json] | None, why: str
+) -> None:
+    """
+    The step is skipped with the reason, and its engine is not asked.
+    """
+    if fields is not None:
+        there.has("web", **fields)
+
+    code = verify(there.services, there.deployment, VerifyRequest(options=OPTIONS))
+
+    row = finished(there)
+    assert (code, row.status, row.result.reason) == (0, StepStatus.SKIPPED, why)
+    assert there.world.requests == []
