@@ -26,7 +26,7 @@ from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.ports.engine import Apply, Push
 from tests.fakes.clock import SetStop
-from tests.fakes.engine import REMOTE_PROVIDER, Cloud, Fault, Thing
+from tests.fakes.engine import REMOTE_PROVIDER, Cloud, FakeRoot, Fault, Thing
 from tests.fakes.services import Premises, Told
 
 GONE = {str(status) for status in NOTHING_THERE}
@@ -345,6 +345,18 @@ def test_what_was_applied_as_a_dependent_goes_first_although_the_blueprint_forgo
         turned.close()
 
 
+def network_of_a_provider(there: Premises) -> FakeRoot:
+    """
+    Record the network with an object that its provider can be asked for.
+    """
+    address = "fake_object.network"
+    ref = ObjectRef(address=address, type="fake_object", provider=REMOTE_PROVIDER, id="id-network")
+    there.has("network", resources=Resources(inventory=(ref,)))
+    root = there.root("network")
+    root.cloud = Cloud({"id-network": address})
+    return root
+
+
 def test_after_a_signal_the_provider_is_not_asked_what_is_gone() -> None:
     """
     Law: signals.
@@ -362,14 +374,7 @@ def test_after_a_signal_the_provider_is_not_asked_what_is_gone() -> None:
 
     told = Signals()
     try:
-        ref = ObjectRef(
-            address="fake_object.network",
-            type="fake_object",
-            provider=REMOTE_PROVIDER,
-            id="id-network",
-        )
-        there.has("network", resources=Resources(inventory=(ref,)))
-        there.root("network").cloud = Cloud({"id-network": "fake_object.network"})
+        network_of_a_provider(there)
         options = RunOptions(plan=PlanOptions(approved=True, verify_absence="provider"))
 
         code = destroy(
@@ -380,5 +385,28 @@ def test_after_a_signal_the_provider_is_not_asked_what_is_gone() -> None:
         assert record is not None
         assert (code, record.status) == (130, Status.ERROR)
         assert "readback" not in [e.phase for e in told.events if isinstance(e, PhaseStarted)]
+    finally:
+        there.close()
+
+
+def test_where_the_state_cannot_be_read_the_journal_says_what_was_destroyed() -> None:
+    """
+    Law: destroyed means confirmed.
+    The backend goes away with the destroy: what was deleted is in doubt, with the provider state
+    by which it can be asked for.
+    """
+    there = Premises({"network": []})
+    try:
+        network_of_a_provider(there).unreadable_after_apply = True
+        options = RunOptions(plan=PlanOptions(approved=True, verify_absence="provider"))
+
+        destroy(there.services, there.deployment, DestroyRequest(options=options))
+
+        record = there.record("network")
+        assert record is not None
+        assert record.status is Status.ERROR
+        assert [(d.address, d.saved is not None) for d in record.resources.in_doubt] == [
+            ("fake_object.network", True)
+        ]
     finally:
         there.close()
