@@ -184,14 +184,8 @@ def test_a_silent_run_elsewhere_keeps_its_claim_until_it_is_taken_over(premises:
     wrong before anything was recorded, the claim goes back.
     """
     assert premises.store.take_claim(claim("R2", environment="default")) is None
-    mine = open_session(
-        premises.services,
-        premises.deployment,
-        run_id=RUN,
-        command="apply",
-        steps=["web"],
-        arguments={},
-    )
+    run = run_record(RUN, environment="default")
+    mine = open_session(premises.services, premises.deployment, run)
 
     with pytest.raises(Busy):
         mine.take_claim()
