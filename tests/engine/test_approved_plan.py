@@ -280,10 +280,18 @@ def test_an_approval_is_of_one_thing(
 
 def test_a_destroy_is_approved_the_same_way(project: Project) -> None:
     """
-    What came to be since the plan is not destroyed with the rest.
+    What came to be since the plan is not destroyed with the rest, and no command is run before it
+    that nobody has seen.
     """
     project.prepare("apply", "pair", "--yes")
     plan(project, "--destroy", "--step", "third", "--step", "second")
+    text = (project.root / "blueprints/pair.yaml").read_text()
+    hook = 'before_destroy: {command: ["touch", "was-here"]}'
+    project.write("blueprints/pair.yaml", text.replace("second: {", f"second: {{{hook}, "))
+    other = project.run("destroy", "pair", "--plan", "approval.json", "--json")
+    assert (other.code, not [*project.root.rglob("was-here")]) == (6, True), other.said
+    assert "before_destroy is another one" in other.rows["second"]["reason"]
+    project.write("blueprints/pair.yaml", text)
     done = project.run("destroy", "pair", "--plan", "approval.json", "--json")
     assert (done.code, done.statuses) == (0, {"third": "destroyed", "second": "destroyed"})
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.planned_step import CheckedPlan
+from orchestrator.app.steps.planned_step import CheckedPlan, Direction
 from orchestrator.app.steps.preparation import PreparedStep
-from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.blueprint.blueprint import CommandHook, Deployment, Hook
 from orchestrator.domain.blueprint.inputs import StepInputs, digest
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.stored_deployment import content_digest
@@ -20,7 +21,7 @@ from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.secrets import without_leaves
 from orchestrator.domain.target import hook_of
 from orchestrator.domain.text import Json, ValuePath
-from orchestrator.errors import PlanChanged
+from orchestrator.errors import OrchestratorError, PlanChanged
 
 #: References to what a run makes: of other values by the time it is applied.
 _OF_OTHERS = ("step_output", "own_output", "run_id")
@@ -41,7 +42,7 @@ def approved_step(
         objects=approved_objects(plan.content.objects, services.key) if plan.content else (),
         module=prepared.snapshot.digest,
         lock_file=_lock_digest(services, prepared),
-        given=_blueprint_digests(services, prepared, inputs),
+        given=_blueprint_digests(services, prepared, inputs, plan.direction),
         lineage=plan.before.lineage or None,
     )
 
@@ -70,7 +71,7 @@ def check_approved(
         differences = [why if approved else "it was not in the plan that was approved"]
     else:
         planned = plan.content.objects if plan.content else ()
-        differences = _other_sources(services, approved, prepared, inputs)
+        differences = _other_sources(services, approved, prepared, inputs, approval.command)
         # A serial that moved alone does not count, nor a state that this run has created.
         if approved.lineage not in (None, plan.before.lineage):
             differences.append("the provider state is another one")
@@ -94,7 +95,7 @@ def check_sources(
     approved = approval.step(name)
     if approved is None or approved.status != "planned":
         return
-    differences = _other_sources(services, approved, prepared, inputs)
+    differences = _other_sources(services, approved, prepared, inputs, approval.command)
     if differences:
         raise _changed(deployment, approval, name, differences)
 
@@ -111,7 +112,11 @@ def _changed(
 
 
 def _other_sources(
-    services: Services, approved: ApprovedStep, prepared: PreparedStep, inputs: StepInputs | None
+    services: Services,
+    approved: ApprovedStep,
+    prepared: PreparedStep,
+    inputs: StepInputs | None,
+    direction: Direction,
 ) -> list[str]:
     """
     Return the sources of a plan that differ from the reviewed ones.
@@ -121,7 +126,7 @@ def _other_sources(
         ("the lock file", approved.lock_file, _lock_digest(services, prepared)),
     ]
     if inputs is not None:
-        current = _blueprint_digests(services, prepared, inputs)
+        current = _blueprint_digests(services, prepared, inputs, direction)
         compared += [
             (name, approved.given.get(name), current.get(name))
             for name in {**approved.given, **current}
@@ -130,12 +135,12 @@ def _other_sources(
 
 
 def _blueprint_digests(
-    services: Services, prepared: PreparedStep, inputs: StepInputs
+    services: Services, prepared: PreparedStep, inputs: StepInputs, direction: Direction
 ) -> dict[str, str]:
     """
     Return digests of what the blueprint sets: module inputs and provider configuration, which a
-    plan need not show. Credentials are left out, because an apply may use others; so are outputs of
-    other steps, which their own plans cover.
+    plan need not show, and the hook that comes before a destroy. Credentials are left out, because
+    an apply may use others; so are outputs of other steps, which their own plans cover.
     """
 
     def own(values: Mapping[str, object], templates: Mapping[str, Template]) -> list[str]:
@@ -161,7 +166,25 @@ def _blueprint_digests(
     def configuration(value: Json) -> str:
         return digest(without_identity(value), services.key)
 
+    hook = prepared.step.before_destroy
+    if direction == "destroy" and hook is not None:
+        digests["before_destroy"] = digest(_declared(services, hook), services.key)
     return digests | dict(scope((), {}, configured, configuration))
+
+
+def _declared(services: Services, hook: Hook) -> Json:
+    """
+    Return a hook as the blueprint declares it, a module with its content.
+    """
+    if isinstance(hook, CommandHook):
+        return {"command": hook.argv.raw, "environment": hook.environment.raw}
+    module = None
+    with suppress(OrchestratorError):  # one that is gone is told of where it is to be applied
+        module = services.workdirs.snapshot(hook.root.module).digest
+    return {
+        "module": module,
+        "inputs": {name: template.raw for name, template in hook.root.inputs.items()},
+    }
 
 
 def _lock_digest(services: Services, prepared: PreparedStep) -> str | None:
