@@ -193,7 +193,7 @@ def test_an_input_that_was_left_out_is_another_plan(project: Project) -> None:
 
 def test_another_region_is_another_plan(project: Project, cloud: Cloud) -> None:
     """
-    No value of what is to be created tells where.
+    No value of what is to be created tells where: neither by the blueprint nor by the environment.
     """
     project.write(
         "blueprints/pair.yaml",
@@ -211,6 +211,9 @@ def test_another_region_is_another_plan(project: Project, cloud: Cloud) -> None:
 
     assert ended.code == 6
     assert "providers.fakecloud is another one" in ended.row["reason"]
+    elsewhere = {"FAKECLOUD_REGION": "us"}
+    ended = project.run("apply", "pair", "--plan", "approval.json", "--json", environ=elsewhere)
+    assert (ended.code, "FAKECLOUD_REGION is another one" in ended.said) == (6, True), ended.said
     assert not cloud.servers()
     project.ok("apply", "pair", "--plan", "approval.json")
 

@@ -4,6 +4,7 @@ A step's plan in an approval, and the comparison of a plan with one.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,8 @@ from orchestrator.errors import OrchestratorError, PlanChanged
 
 #: References to what a run makes: of other values by the time it is applied.
 _OF_OTHERS = ("step_output", "own_output", "run_id")
+#: Variables by which the environment says where a provider works.
+_PLACE = re.compile("REGION|ENDPOINT|PROJECT|SUBSCRIPTION|TENANT")
 
 
 def approved_step(
@@ -139,8 +142,9 @@ def _blueprint_digests(
 ) -> dict[str, str]:
     """
     Return digests of what the blueprint sets: module inputs and provider configuration, which a
-    plan need not show, and the hook that comes before a destroy. Credentials are left out, because
-    an apply may use others; so are outputs of other steps, which their own plans cover.
+    plan need not show, where the environment has the providers work, and the hook that comes before
+    a destroy. Credentials are left out, because an apply may use others; so are outputs of other
+    steps, which their own plans cover.
     """
 
     def own(values: Mapping[str, object], templates: Mapping[str, Template]) -> list[str]:
@@ -169,7 +173,9 @@ def _blueprint_digests(
     hook = prepared.step.before_destroy
     if direction == "destroy" and hook is not None:
         digests["before_destroy"] = digest(_declared(services, hook), services.key)
-    return digests | dict(scope((), {}, configured, configuration))
+    providers = prepared.snapshot.all_provider_sources.values()
+    places = {name: text for name, text in services.environ.items() if _PLACE.search(name)}
+    return digests | dict(scope(providers, places, configured, configuration))
 
 
 def _declared(services: Services, hook: Hook) -> Json:
