@@ -4,13 +4,15 @@ What is recorded as gone is asked for again: ``reconcile --verify provider``.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fixtures.fakecloud import Cloud
 from tests.engine.readback_project import Place
-from tests.project import Ended
+from tests.project import Ended, Project
 
 pytestmark = pytest.mark.engine
 
@@ -142,3 +144,43 @@ def test_what_had_vanished_is_asked_for_as_well(place: Place) -> None:
     assert place.adopt(told).code == 0
     assert place.destroy().code == 0
     assert not place.cloud.objects()
+
+
+def test_what_is_imported_by_another_id_than_its_own_is_adopted_by_that(
+    project: Project, cloud: Cloud
+) -> None:
+    """
+    A disk whose delete lied is imported by SERVER/DISK: the adoption by its own id fails once, then
+    a person is asked for the other one, and the object that comes in is the one in doubt.
+    """
+    steps = """
+        server: {module: ../modules/server, inputs: {name: host}}
+        disk:
+          module: ../fixtures/fakecloud/modules/disk
+          inputs: {name: data, server_id: "${steps.server.outputs.id}"}
+          absence_timeout: 1s
+    """
+    project.write("blueprints/asked.yaml", f"version: 1\nname: asked\nsteps:\n{steps}")
+    project.copy("fixtures/fakecloud/modules")
+    project.ok("apply", "asked", "--yes")
+    (disk,) = cloud.disks()
+    cloud.arm("delete", "data", "delete_lies")
+    assert project.run("destroy", "asked", "--step", "disk", "--yes").code == 11
+
+    def recommended() -> tuple[str, list[str]]:
+        row = project.ok("recover", "asked", "--json").rows["disk"]
+        commands = {item["action"]: item["command"] for item in row["actions"]}
+        return row["recommended"], shlex.split(commands[row["recommended"]])[1:]
+
+    by_own_id = recommended()
+    refused = project.run(*by_own_id[1], "--yes")
+    action, command = recommended()
+    server = cloud.servers()[0].id
+    words = [word.replace("=ID", f"={server}/{disk.id}") for word in command]
+    adopted = project.run(*words, "--yes")
+
+    assert (by_own_id[0], refused.code) == ("reconcile", 11), refused.said
+    assert (action, adopted.code) == ("manual", 0), adopted.said
+    record = project.record("disk")
+    assert (record["status"], record["resources"]["in_doubt"]) == ("ok", [])
+    assert [item["id"] for item in record["resources"]["inventory"]] == [disk.id]

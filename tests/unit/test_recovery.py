@@ -227,6 +227,22 @@ ROWS = (
         codes={"retry": "in_doubt", "redeploy": "in_doubt"},
     ),
     Row(
+        "what the provider has is imported by an id that a person knows, if by its own it is not",
+        failed(
+            resources=Resources(in_doubt=(FOUND,)),
+            last_attempt=Attempt(
+                command="import",
+                run_id="R2",
+                at=START,
+                error=Fault(code="engine_failed", phase="surgery", summary="bad import id"),
+            ),
+        ),
+        S.NOT_IMPORTED,
+        "manual",
+        "reconcile destroy manual",
+        codes={"retry": "in_doubt"},
+    ),
+    Row(
         "only a person can say whose it is that was found, also while a request may be under way",
         failed(resources=Resources(in_doubt=(UNPROVEN,))),
         S.UNPROVEN,

@@ -200,6 +200,14 @@ CASES: tuple[Case, ...] = (
         refused_as="interrupted",
     ),
     Case(
+        Situation.NOT_IMPORTED,
+        "objects are in doubt, and the one that the provider has could not be imported",
+        lambda context: context.is_adoptable and context.is_not_imported,
+        allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
+        prefers=(_R.MANUAL, _R.RECONCILE),
+        refused_as="in_doubt",
+    ),
+    Case(
         Situation.FOUND,
         "objects are in doubt, and the provider has one of them",
         lambda context: context.is_adoptable,

@@ -180,7 +180,8 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
         case _:
             names = dict.fromkeys(doubt.address for doubt in context.doubts)
             options = [word for name in names for word in ("--forget", name)]
-            if context.facts.settling and context.can_be_adopted_by_hand:  # no forgetting yet
+            no_forgetting = context.facts.settling and context.can_be_adopted_by_hand
+            if no_forgetting or situation is Situation.NOT_IMPORTED:
                 options = [word for name in names for word in ("--adopt", f"{name}=ID")]
             if situation is Situation.STATE_REPLACED:
                 return _command(context, "reconcile", *at, "--rebuild-state")
@@ -236,7 +237,7 @@ def _surgery(context: RecoveryContext, situation: Situation) -> tuple[str, ...]:
             options = ["--push-errored-state"]
         case Situation.LOST | Situation.STATE_EMPTIED:
             return ("--rebuild-state",)
-        case Situation.FOUND:
+        case Situation.FOUND | Situation.NOT_IMPORTED:
             options = [*adoption_options(context.takeable)]
         case _:
             return ()

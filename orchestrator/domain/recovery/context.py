@@ -47,6 +47,7 @@ class Situation(StrEnum):
     LOCKED = "locked"
     UNSAVED = "unsaved"
     SEALED = "sealed"
+    NOT_IMPORTED = "not_imported"
     FOUND = "found"
     LOST = "lost"
     UNPROVEN = "unproven"
@@ -247,6 +248,14 @@ class RecoveryContext(Struct, frozen=True):
         Whether the provider has an object in doubt that can be adopted.
         """
         return bool(adoption_options(self.takeable))
+
+    @property
+    def is_not_imported(self) -> bool:
+        """
+        Whether the newest surgery was an import that failed.
+        """
+        attempt = self.record.last_attempt if self.record else None
+        return attempt is not None and attempt.command == "import" and attempt.error is not None
 
     @property
     def can_rebuild(self) -> bool:

@@ -17,6 +17,7 @@ from orchestrator.errors import Reason
 
 _DOUBTFUL = (
     Situation.LOST,
+    Situation.NOT_IMPORTED,
     Situation.FOUND,
     Situation.UNPROVEN,
     Situation.FOREIGN,
@@ -61,6 +62,7 @@ SITUATION_DESCRIPTIONS: Mapping[Remedy, Mapping[Situation, str]] = {
         Situation.UNSAVED: "pushes the unsaved state to the backend, if lineage and serial fit, "
         "and looks again",
         Situation.FOUND: "adopts what the provider has of {doubts}, and looks again",
+        Situation.NOT_IMPORTED: "once its cause is fixed: imports {doubts} again by its own id",
         Situation.DISPLACED: "once you have deleted {displaced} by hand, for another object has "
         "its address: queries the provider again, which ends the doubt",
         Situation.IN_DOUBT: "checks provider state, a plan and the provider for {doubts}; only "
@@ -120,6 +122,9 @@ SITUATION_DESCRIPTIONS: Mapping[Remedy, Mapping[Situation, str]] = {
         "not, `--forget` alone ends the doubt",
         Situation.FOREIGN: "the provider has {foreign_ids}, and that is not this step's: choose "
         "another name for {doubts}. The command ends the doubt",
+        Situation.NOT_IMPORTED: "some types are imported by another id than their own, such as "
+        "PARENT/ID: the documentation of the provider says which. The command adopts {doubts} by "
+        "that id",
         Situation.FOUND: "where what was found is not of this step, or what was not found does "
         "not matter: the command forgets {doubts}",
         Situation.DISPLACED: "where it does not matter that {displaced} is there: the command "

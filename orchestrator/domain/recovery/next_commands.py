@@ -208,11 +208,16 @@ _SHORT: Mapping[Situation, str] = {
     Situation.OCCUPIED: "where what holds that address is not of this step: out of the provider "
     "state with it; then `reconcile --rebuild-state` imports what was recorded there",
     Situation.STATE_REPLACED: "once that state is set aside: import each recorded object by its id",
+    Situation.NOT_IMPORTED: "with the id by which the provider imports it: adopt it",
     Situation.SILENT: "once you know that its process is dead: take over, and settle it",
     Situation.VANISHED: "once you know that region, account and credentials are right, and that "
     "the objects are gone",
     Situation.CUT_SHORT: "once you have looked at what it did: run it again",
 }
+
+
+#: Situations with doubts in which one command of a person is offered, instead of every answer.
+_BY_ONE_COMMAND = (Situation.SILENT, Situation.NOT_IMPORTED)
 
 
 def _recommended(item: Advice) -> NextCommand:
@@ -233,7 +238,7 @@ def _by_hand(ended: EndedCommand, steps: Iterable[Advice]) -> Iterator[NextComma
     for item in steps:
         is_reconciled = ended.verb == "reconcile" and _has_been_asked(item)
         if item.recommended is Remedy.MANUAL:
-            by_command = not item.context.doubts or item.situation is Situation.SILENT
+            by_command = not item.context.doubts or item.situation in _BY_ONE_COMMAND
             if item.context.can_be_asked_otherwise:
                 yield NextCommand(
                     command=ended.other("reconcile", [item.step]),
