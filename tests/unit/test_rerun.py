@@ -191,6 +191,19 @@ def test_equal_intents_are_kept_once(place: Place) -> None:
     assert len(place.there.store.blobs("deployments/")) == 1
 
 
+def test_after_a_retry_that_failed_the_retry_is_offered_again(place: Place) -> None:
+    """
+    With the options of a retry: what it repeats is found by itself.
+    """
+    place.fails("server")
+    place.apply()
+    place.again("retry")
+
+    *_, ended = (event for event in place.there.told.events if isinstance(event, RunFinished))
+    (command,) = (item.command for item in ended.next if " retry " in item.command)
+    assert "--to" not in command
+
+
 def test_what_is_kept_is_enough(place: Place) -> None:
     """
     What the run meant is in the store before its first mutation, also of steps it never got to.
