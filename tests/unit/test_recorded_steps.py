@@ -10,11 +10,13 @@ import pytest
 
 from orchestrator.app.commands.backend_move import move_state
 from orchestrator.app.commands.compensate import compensate
+from orchestrator.app.commands.reconcile import reconcile
 from orchestrator.app.commands.retain import release, retain
 from orchestrator.app.commands.verify import verify
 from orchestrator.app.run.request import (
     CompensateRequest,
     MoveRequest,
+    ReconcileRequest,
     ReleaseRequest,
     RetainRequest,
     RunOptions,
@@ -147,3 +149,46 @@ def test_what_is_not_applied_is_not_verified(
     row = finished(there)
     assert (code, row.status, row.result.reason) == (0, StepStatus.SKIPPED, why)
     assert there.world.requests == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason", "code", "why"),
+    [
+        ({"unlock": "7f-1"}, "its holder is dead", 3, "--unlock is for one step, not web, db"),
+        ({"unlock": "7f-1"}, None, 4, "--unlock needs a reason"),
+        ({"forget": ("a_host.x",)}, None, 4, "--forget needs a reason"),
+        ({"forget": ("a_host.x",)}, "it is gone", 3, "a_host.x"),
+        ({"untaint": ("a_host.x",)}, None, 3, "a_host.x"),
+        ({"push_errored_state": True}, None, 4, "there is no errored.tfstate"),
+        (
+            {"push_errored_state": True, "dismiss_errored_state": "it is old"},
+            None,
+            3,
+            "either pushed or dismissed",
+        ),
+    ],
+)
+def test_what_reconcile_cannot_do_is_refused_for_all_steps(
+    asked: dict[str, Json], reason: str | None, code: int, why: str
+) -> None:
+    """
+    Before anything of it is done: no record changes.
+    """
+    there = Premises({"web": [], "db": ["web"]})
+    try:
+        for step in ("web", "db"):
+            there.has(step)
+        options = RunOptions(reason=reason, plan=PlanOptions(approved=True))
+        request = ReconcileRequest(options=options, **asked)
+
+        ended = reconcile(there.services, there.deployment, request)
+
+        (run_id,) = there.services.files.runs()
+        record = there.services.files.read_run(run_id)
+        assert ended == code
+        assert record is not None
+        assert record.error is not None
+        assert why in record.error.summary
+        assert [len(there.history(step)) for step in ("web", "db")] == [1, 1]
+    finally:
+        there.close()
