@@ -19,6 +19,7 @@ import boto3
 import pytest
 
 from fixtures.fakecloud import platform_name
+from orchestrator.project import DEFAULT_GOGC
 from tests.aws.proxy import Proxy, proxy_before
 from tests.project import Project
 from tests.servers import moto_server
@@ -121,7 +122,7 @@ def attached_provider(aws: Aws) -> Iterator[str]:
     assert program is not None, f"no unpacked AWS provider in {named}"
     provider = subprocess.Popen(
         [program, "-debug"],
-        env=aws.environment(os.environ),
+        env=aws.environment(os.environ) | {"GOGC": str(DEFAULT_GOGC)},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -19,9 +19,9 @@ STEPS = """
     steps:
       estate: {module: ../fixtures/aws/estate, inputs: {name: acme-estate}}
 """
-HOME, AWAY, WRONG = "eu-west-1", "us-east-1", "us-west-2"
+HOME, WRONG = "eu-west-1", "us-west-2"
 BUCKET = "aws_s3_bucket.this"
-#: Also those whose ids are composite, that have no region, or lie in another one.
+#: Also those whose ids are composite, and that have no region.
 ADDRESSES = {
     "aws_iam_policy.this",
     "aws_iam_role.this",
@@ -36,7 +36,6 @@ ADDRESSES = {
     "aws_security_group.this",
     'aws_subnet.this["a"]',
     'aws_subnet.this["b"]',
-    "aws_vpc.away",
     "aws_vpc.this",
 }
 
@@ -49,14 +48,14 @@ class Estate:
     def __init__(self, shop: Shop, aws: Aws, engine: Watched) -> None:
         self.shop = shop
         self._aws = aws
-        self._regions(HOME, AWAY)
+        self._region(HOME)
         self.applied = shop.run("apply", "shop", "--yes")
         self.entries = shop.entries("estate")
         self.there = self.alive()
-        self._regions(WRONG, AWAY)
+        self._region(WRONG)
         self.wrong_region = shop.run("apply", "shop", "--yes", "--json")
         self.untouched = (shop.entries("estate"), self.alive())
-        self._regions(HOME, AWAY)
+        self._region(HOME)
         s3 = aws.client("s3")
         s3.put_object(Bucket="acme-estate", Key="notes.txt", Body=b"still needed")
         confirming = ("destroy", "shop", "--yes", "--verify", "provider")
@@ -67,8 +66,8 @@ class Estate:
         s3.delete_object(Bucket="acme-estate", Key="notes.txt")
         self.last = shop.run(*confirming)
 
-    def _regions(self, home: str, away: str) -> None:
-        self.shop.blueprint(STEPS, configuration(home), configuration(away, alias="away"))
+    def _region(self, region: str) -> None:
+        self.shop.blueprint(STEPS, configuration(region))
 
     def alive(self) -> dict[str, int]:
         """
@@ -76,7 +75,7 @@ class Estate:
         """
         found = {
             region: len(self._aws.client("ec2", region=region).describe_vpcs()["Vpcs"])
-            for region in (HOME, AWAY, WRONG)
+            for region in (HOME, WRONG)
         }
         reservations = self._aws.client("ec2").describe_instances()["Reservations"]
         states = [i["State"]["Name"] for r in reservations for i in r["Instances"]]
@@ -84,10 +83,11 @@ class Estate:
 
 
 @pytest.fixture(scope="module")
-def estate(whole_cloud: Aws, tmp_path_factory: pytest.TempPathFactory) -> Estate:
+def estate(whole_cloud: Aws, provider: str, tmp_path_factory: pytest.TempPathFactory) -> Estate:
     whole_cloud.empty()
     root = tmp_path_factory.mktemp("estate")
-    shop = Shop(root / "project", whole_cloud, engine=require_engine("terraform"))
+    engine = require_engine("terraform")
+    shop = Shop(root / "project", whole_cloud, engine=engine, provider=provider)
     return Estate(shop, whole_cloud, watched(shop, root / "engine"))
 
 
@@ -131,8 +131,8 @@ def test_a_bucket_that_is_not_empty_remains(estate: Estate) -> None:
 
 def test_one_refresh_tells_of_every_object(estate: Estate) -> None:
     """
-    The state from before is refreshed once: it answers for composite ids, `for_each`, global
-    objects and both regions alike; only the bucket remains.
+    The state from before is refreshed once: it answers for composite ids, `for_each` and
+    global objects alike; only the bucket remains.
     """
     checked = {item["address"]: item["state"] for item in estate.record["absence"]["checked"]}
 
