@@ -44,12 +44,17 @@ _KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOt
 
 #: moto, one request at a time: side by side it looks at a condition and then writes, so that in a
 #: race two updates may win. It ends with its input, so with the test process however that ends.
-#: Many objects at once can be given to `/fill`: a request for each takes ten times as long.
+#: Many objects at once can be given to `/fill`: a request for each takes ten times as long. For
+#: each request moto would list its own directory to learn which service is meant.
 _MOTO = """
-import json, sys, threading
+import functools, json, sys, threading
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
-from werkzeug.serving import make_server
+from werkzeug.serving import WSGIRequestHandler, make_server
 moto = DomainDispatcherApplication(create_backend_app)
+moto.get_backend_for_host = functools.cache(moto.get_backend_for_host)
+class Quiet(WSGIRequestHandler):
+    def log_request(self, *_):
+        pass
 def app(environ, start_response):
     if environ["PATH_INFO"] != "/fill":
         return moto(environ, start_response)
@@ -59,7 +64,7 @@ def app(environ, start_response):
         s3_backends["123456789012"]["aws"].put_object(filled["bucket"], key, text.encode())
     start_response("200 OK", [])
     return []
-server = make_server("127.0.0.1", 0, app, threaded=False)
+server = make_server("127.0.0.1", 0, app, threaded=False, request_handler=Quiet)
 threading.Thread(target=server.serve_forever, daemon=True).start()
 print(server.server_port, flush=True)
 sys.stdin.read()
