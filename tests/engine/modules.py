@@ -31,3 +31,12 @@ REGIONS = """
         providers:
           fakecloud: {region: "${steps.region.outputs.value}"}
 """
+
+#: A step whose records lie in the store ``url``.
+ONE_SERVER = """
+    version: 1
+    name: one
+    operations: {{url: "{url}"}}
+    steps:
+      web: {{module: ../modules/server, inputs: {{name: web, size: {size}}}}}
+"""
