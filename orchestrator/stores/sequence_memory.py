@@ -21,7 +21,7 @@ from typing import Any
 from msgspec import Struct
 
 from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.record.run_record import Claim, Lease
+from orchestrator.domain.record.run_record import Claim
 from orchestrator.domain.recovery.command_line import accept_restored_command
 from orchestrator.domain.target import Target
 from orchestrator.domain.values import changed_fields, replace
@@ -226,7 +226,13 @@ class WatchedStore:
         placement: StorePlacement,
         tell: Callable[[str], None],
     ) -> None:
-        self._store = store
+        self._store = self.unwatched = store
+        # What needs no watching is the store's own.
+        self.newest_known, self.probe, self.close = store.newest_known, store.probe, store.close
+        self.claim, self.drop_claim = store.claim, store.drop_claim
+        self.put_lease, self.lease, self.drop_lease = store.put_lease, store.lease, store.drop_lease
+        self.put_blob, self.blob, self.drop_blob = store.put_blob, store.blob, store.drop_blob
+        self.blobs = store.blobs
         self._memory = memory
         self._placement = placement
         self._tell = tell
@@ -240,13 +246,6 @@ class WatchedStore:
     @property
     def url(self) -> str:
         return self._store.url
-
-    @property
-    def unwatched(self) -> OperationStore:
-        """
-        The underlying store.
-        """
-        return self._store
 
     def gone_back(self) -> tuple[str, ...]:
         """
@@ -292,9 +291,6 @@ class WatchedStore:
         self._check({target: record})
         self._tell_gone_back()
         return record
-
-    def newest_known(self, target: Target) -> OperationRecord | None:
-        return self._store.newest_known(target)
 
     def history(self, target: Target) -> list[OperationRecord]:
         self._place = target.blueprint, target.environment
@@ -451,44 +447,11 @@ class WatchedStore:
     def _gone_back_text(self) -> str:
         return f"the operation store {self.url} has gone back: {'; '.join(self.gone_back())}"
 
-    def probe(self) -> None:
-        self._store.probe()
-
-    def drop_claim(self, claim: Claim) -> None:
-        self._store.drop_claim(claim)
-
-    def claim(self, blueprint: str, environment: str) -> Claim | None:
-        return self._store.claim(blueprint, environment)
-
-    def put_lease(self, lease: Lease) -> None:
-        self._store.put_lease(lease)
-
-    def lease(self, run_id: str) -> Lease | None:
-        return self._store.lease(run_id)
-
-    def drop_lease(self, run_id: str) -> None:
-        self._store.drop_lease(run_id)
-
-    def put_blob(self, name: str, data: bytes) -> None:
-        self._store.put_blob(name, data)
-
     def create_blob(self, name: str, data: bytes) -> bytes:
         misplaced = self._placement.no_shared_store()
         if misplaced is not None:
             raise misplaced
         return self._store.create_blob(name, data)
-
-    def blob(self, name: str) -> bytes | None:
-        return self._store.blob(name)
-
-    def drop_blob(self, name: str) -> None:
-        self._store.drop_blob(name)
-
-    def blobs(self, prefix: str) -> list[str]:
-        return self._store.blobs(prefix)
-
-    def close(self) -> None:
-        self._store.close()
 
 
 def _another_entry(target: Target, seen: SeenEntry) -> str:
