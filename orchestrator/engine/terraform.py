@@ -80,6 +80,10 @@ class TerraformEngine:
     `NEVER_STARTED`: no exit code, yet complete, and ``stdout`` None.
     """
 
+    state_in_plan = staticmethod(state_in_plan)
+    refreshed_state_in_plan = staticmethod(refreshed_state_in_plan)
+    emptied_state = staticmethod(emptied_state)
+
     def __init__(
         self,
         info: EngineInfo,
@@ -296,12 +300,6 @@ class TerraformEngine:
                 hint="look at it: it may be all that is known of the objects",
             ) from exc
 
-    def state_in_plan(self, plan: Path) -> PulledState | None:
-        return state_in_plan(plan)
-
-    def refreshed_state_in_plan(self, plan: Path) -> PulledState | None:
-        return refreshed_state_in_plan(plan)
-
     def plan_content(self, result: CallResult) -> PlanContent:
         if result.exit_code != 0 or result.stdout is None:
             raise EngineFailed("plan", failure_reason(result))
@@ -309,9 +307,6 @@ class TerraformEngine:
             return parse_plan(result.stdout.read_text())
         except (OSError, ValueError) as exc:
             raise EngineFailed("plan", f"the plan cannot be read: {exc}") from exc
-
-    def emptied_state(self, state: PulledState) -> str:
-        return emptied_state(state)
 
     def isolated_state(
         self, state: bytes, wanted: Collection[tuple[str, str | None]]

@@ -141,6 +141,9 @@ class DirectoryWorkDirs:
     Different targets can be prepared concurrently; whoever prepares a target holds its claim.
     """
 
+    unpack = staticmethod(snapshots.unpack)
+    empty_snapshot = staticmethod(snapshots.empty_snapshot)
+
     def __init__(self, work: Path, project_root: Path) -> None:
         self._work = work.absolute()
         self._project = project_root.absolute()
@@ -173,12 +176,6 @@ class DirectoryWorkDirs:
         except Invalid as exc:
             shown = [item.shown_from(str(self._project)) for item in exc.problems]
             raise Invalid(shown) from exc
-
-    def unpack(self, archive: bytes) -> Snapshot:
-        return snapshots.unpack(archive)
-
-    def empty_snapshot(self) -> Snapshot:
-        return snapshots.empty_snapshot()
 
     def prepare(
         self, target: Target, snapshot: Snapshot, setup: WorkDirConfig, engine: str
