@@ -45,8 +45,7 @@ class MemoryStore:
             count = len(self._entries.get(target, ()))
             return self._entry(target, count) if count else None
 
-    def newest_known(self, target: Target) -> OperationRecord | None:
-        return self.newest(target)
+    newest_known = newest
 
     def append(self, record: OperationRecord) -> None:
         with self._lock:

@@ -83,10 +83,6 @@ class PostgresStore(SqlStore):
                 self._connection.close()
                 self._connection = None
 
-    @property
-    def _place(self) -> str:
-        return self.url
-
     def _select(self, query: str, parameters: Parameters) -> list[Row]:
         with self._transaction() as run:
             return run(query, parameters).fetchall()

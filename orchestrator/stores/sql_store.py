@@ -41,10 +41,7 @@ class SqlStore(ABC):
 
     @property
     @abstractmethod
-    def _place(self) -> str:
-        """
-        The name of the database in messages.
-        """
+    def url(self) -> str: ...
 
     @abstractmethod
     def _transaction(self) -> AbstractContextManager[Run]:
@@ -62,8 +59,7 @@ class SqlStore(ABC):
         rows = self._select("newest", _key(target))
         return self._entry(target, *rows[0]) if rows else None
 
-    def newest_known(self, target: Target) -> OperationRecord | None:
-        return self.newest(target)
+    newest_known = newest
 
     def append(self, record: OperationRecord) -> None:
         target = record.target.target
@@ -83,7 +79,7 @@ class SqlStore(ABC):
 
     def history(self, target: Target) -> list[OperationRecord]:
         entries = [self._entry(target, *row) for row in self._select("history", _key(target))]
-        return check_chain(entries, place=self._place)
+        return check_chain(entries, place=self.url)
 
     def records(
         self, blueprint: str | None = None, environment: str | None = None
@@ -122,7 +118,7 @@ class SqlStore(ABC):
         if not rows:
             return None
         text, age = rows[0]
-        lease = read_model(Lease, text, what=f"the lease of {run_id}", place=self._place)
+        lease = read_model(Lease, text, what=f"the lease of {run_id}", place=self.url)
         return lease.model_copy(update={"age": float(age)})
 
     def drop_lease(self, run_id: str) -> None:
@@ -153,10 +149,10 @@ class SqlStore(ABC):
         if not rows:
             return None
         what = f"the claim of {blueprint}/{environment}"
-        return read_model(Claim, rows[0][0], what=what, place=self._place)
+        return read_model(Claim, rows[0][0], what=what, place=self.url)
 
     def _entry(self, target: Target, sequence: int, text: Json) -> OperationRecord:
-        return read_entry(text, target=target, sequence=sequence, place=self._place)
+        return read_entry(text, target=target, sequence=sequence, place=self.url)
 
 
 def _key(target: Target) -> Parameters:

@@ -182,10 +182,6 @@ class SqliteStore(SqlStore):
     def url(self) -> str:
         return self._path.as_uri().replace("file://", "sqlite://", 1)
 
-    @property
-    def _place(self) -> str:
-        return str(self._path)
-
     def probe(self) -> None:
         """
         Write and remove data of the size of a large record, and check the file for damage.
