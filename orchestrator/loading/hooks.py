@@ -69,12 +69,12 @@ def parse_hooks(raw_step: RawStep, problems: Problems) -> dict[HookKind, RawHook
     declared = without_nulls(
         {kind: raw_step.fields[kind] for kind in HOOK_KINDS if kind in raw_step.fields}
     )
-    hooks: dict[HookKind, RawHook] = {}
-    for kind in HOOK_KINDS:
-        action = _parse_hook(raw_step, kind, declared[kind], problems) if kind in declared else None
-        if action is not None:
-            hooks[kind] = action
-    return hooks
+    hooks = {
+        kind: _parse_hook(raw_step, kind, declared[kind], problems)
+        for kind in HOOK_KINDS
+        if kind in declared
+    }
+    return {kind: hook for kind, hook in hooks.items() if hook is not None}
 
 
 def _parse_hook(
@@ -170,7 +170,7 @@ def _after(node: Node | None, problems: Problems) -> Mapping[str, Location] | No
 
 def check_references(
     raw_step: RawStep,
-    action: RawHook,
+    hook: RawHook,
     modules: Mapping[str, Module | None],
     graph: Graph,
     problems: Problems,
@@ -182,7 +182,7 @@ def check_references(
     module = modules[raw_step.name]
     if module is None:
         return
-    what = f"{action.kind} of step {raw_step.name!r}"
+    what = f"{hook.kind} of step {raw_step.name!r}"
     rules = ReferenceRules(
         what,
         inputs=module.variables,
@@ -191,7 +191,7 @@ def check_references(
         itself=raw_step.name,
         run_id=True,
     )
-    for value in action.values():
+    for value in hook.values():
         rules.check(value, problems)
         for use in value.template.uses:
             other = use.reference.names[0] if use.reference.kind == "step_output" else raw_step.name
@@ -201,18 +201,18 @@ def check_references(
 
 
 def check_order(
-    actions: Mapping[str, Mapping[HookKind, RawHook]], graph: Graph, problems: Problems
+    hooks: Mapping[str, Mapping[HookKind, RawHook]], graph: Graph, problems: Problems
 ) -> None:
     """
     Add a problem for each ``after`` that names a step without a compensation, and for compensations
     that wait for each other.
     """
-    declared = {name: own["compensate"] for name, own in actions.items() if "compensate" in own}
+    declared = {name: own["compensate"] for name, own in hooks.items() if "compensate" in own}
     before = len(list(problems))
-    for name, action in declared.items():
-        for other, at in (action.after or {}).items():
-            if other not in actions:
-                problems.add(f"there is no step {other!r}", at, did_you_mean(other, actions))
+    for name, hook in declared.items():
+        for other, at in (hook.after or {}).items():
+            if other not in hooks:
+                problems.add(f"there is no step {other!r}", at, did_you_mean(other, hooks))
             elif other not in declared:
                 problems.add(f"step {other!r} declares no `compensate`", at)
             elif other == name:
@@ -220,8 +220,7 @@ def check_order(
     if len(list(problems)) > before:
         return
     after = {
-        name: None if action.after is None else tuple(action.after)
-        for name, action in declared.items()
+        name: None if hook.after is None else tuple(hook.after) for name, hook in declared.items()
     }
     try:
         compensation_order(graph, after)
