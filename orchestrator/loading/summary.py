@@ -4,7 +4,7 @@ Loads a `BlueprintSummary` by the name of its blueprint, quickly: for commands t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from urllib.parse import parse_qsl, urlsplit
 
@@ -198,13 +198,23 @@ def all_summaries(project: ProjectContext) -> list[BlueprintSummary]:
     problems: list[Problem] = []
     for name in blueprint_names(project):
         try:
-            for environment in environment_names(project, name):
-                summaries.append(load_summary(project, BlueprintSelection(name, environment)))
+            summaries += _summaries(project, name)
         except Invalid as exc:
             problems += [problem for problem in exc.problems if problem not in problems]
     if problems:
         raise Invalid(problems)
     return summaries
+
+
+def _summaries(
+    project: ProjectContext, blueprint: str, environment: str | None = None
+) -> Iterator[BlueprintSummary]:
+    """
+    Yield a blueprint in each of its environments, or only in ``environment``.
+    """
+    for name in environment_names(project, blueprint):
+        if environment in (None, name):
+            yield load_summary(project, BlueprintSelection(blueprint, name))
 
 
 def summary_of_target(project: ProjectContext, target: Target) -> BlueprintSummary | None:
@@ -229,11 +239,9 @@ def store_locations(
     for name in blueprint_names(project):
         if blueprint in (None, name):
             with suppress(Invalid):
-                for each in environment_names(project, name):
-                    if environment in (None, each):
-                        location = load_summary(project, BlueprintSelection(name, each)).operations
-                        if location not in locations:
-                            locations.append(location)
+                for summary in _summaries(project, name, environment):
+                    if summary.operations not in locations:
+                        locations.append(summary.operations)
     return locations or [project.operations]
 
 
