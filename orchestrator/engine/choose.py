@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
+
 from orchestrator.domain.blueprint.blueprint import Deployment, EngineRequirement
 from orchestrator.domain.record.record import EngineRef, OperationRecord
 from orchestrator.engine.process import embedded
@@ -35,7 +37,6 @@ from orchestrator.ports.store import OperationStore
 from orchestrator.project import ProjectContext
 
 Source = Literal["option", "blueprint", "record", "path", "embedded"]
-Which = Callable[[str], str | None]
 
 
 def find_library() -> Path | None:
@@ -49,52 +50,45 @@ def find_library() -> Path | None:
     return library if library.exists() else None
 
 
-def choose(
-    option: str | None,
-    requirement: EngineRequirement,
-    recorded: EngineRef | None,
-    environ: Mapping[str, str],
-    which: Which,
-    *,
-    cache: Path,
-    library: Callable[[], Path | None] = find_library,
-) -> EngineInfo:
-    """
-    Return the engine to use: ``option`` (a path, terraform, tofu or embedded), else the kind that
-    the blueprint requires, else the kind that was used last, else what is on PATH, else the
-    embedded one. Raises EngineFailed(phase="engine") if it is not available.
-
-    ``which`` finds a program on PATH. ``cache`` is a directory for the versions of known programs.
-    """
-    finder = _Finder(environ, which, cache, library)
-    if option is not None:
-        return finder.by_option(option)
-    if requirement.kind is not None:
-        return finder.by_kind(requirement.kind, "blueprint", "the blueprint asks for it")
-    if recorded is not None:
-        why = f"{recorded.kind} {recorded.version} was used last"
-        return finder.by_kind(recorded.kind, "record", why)
-    return finder.any()
-
-
 def _how_to_get(kind: str) -> str:
     return NO_ENGINE if kind == "terraform" else f"install {kind}, or give its path with --engine"
 
 
-class _Finder:
-    def __init__(
-        self,
-        environ: Mapping[str, str],
-        which: Which,
-        cache: Path,
-        library: Callable[[], Path | None],
-    ) -> None:
-        self._environ = environ
-        self._which = which
-        self._cache = cache / "engines.json"
-        self._library = library
+class EngineFinder(Struct, frozen=True):
+    """
+    Finds engines on the PATH of ``environ``, and the embedded one. ``cache`` is a directory for the
+    versions of known programs.
+    """
 
-    def by_option(self, option: str) -> EngineInfo:
+    environ: Mapping[str, str]
+    cache: Path
+    library: Callable[[], Path | None] = find_library
+
+    def choose(
+        self, option: str | None, requirement: EngineRequirement, recorded: EngineRef | None
+    ) -> EngineInfo:
+        """
+        Return the engine to use: ``option`` (a path, terraform, tofu or embedded), else the kind
+        that the blueprint requires, else the kind that was used last, else what is on PATH, else
+        the embedded one. Raises EngineFailed(phase="engine") if it is not available.
+        """
+        if option is not None:
+            return self._by_option(option)
+        if requirement.kind is not None:
+            return self._by_kind(requirement.kind, "blueprint", "the blueprint asks for it")
+        if recorded is not None:
+            why = f"{recorded.kind} {recorded.version} was used last"
+            return self._by_kind(recorded.kind, "record", why)
+        for kind in ("terraform", "tofu"):
+            path = self._which(kind)
+            if path is not None:
+                return self._program(path, "path", "found on PATH")
+        return self._embedded("embedded", "nothing on PATH")
+
+    def _which(self, program: str) -> str | None:
+        return shutil.which(program, path=self.environ.get("PATH"))
+
+    def _by_option(self, option: str) -> EngineInfo:
         why = f"--engine {option}"
         if option == "embedded":
             return self._embedded("option", why)
@@ -104,27 +98,20 @@ class _Finder:
             raise EngineFailed("engine", f"--engine {option}: not found on PATH", hint=hint)
         return self._program(path, "option", why)
 
-    def by_kind(self, kind: Kind, source: Source, why: str) -> EngineInfo:
+    def _by_kind(self, kind: Kind, source: Source, why: str) -> EngineInfo:
         path = self._which(kind)
         if path is not None:
             return self._program(path, source, f"{why}; found on PATH")
-        if kind == "terraform" and self._library() is not None:
+        if kind == "terraform" and self.library() is not None:
             return self._embedded(source, f"{why}; none on PATH, so the embedded one")
         raise EngineFailed("engine", f"no {kind} on PATH, and {why}", hint=_how_to_get(kind))
-
-    def any(self) -> EngineInfo:
-        for kind in ("terraform", "tofu"):
-            path = self._which(kind)
-            if path is not None:
-                return self._program(path, "path", "found on PATH")
-        return self._embedded("embedded", "nothing on PATH")
 
     def _program(self, path: str, source: Source, why: str) -> EngineInfo:
         absolute = str(Path(path).absolute())
         return self._engine_info((absolute,), Path(absolute), source, why)
 
     def _embedded(self, source: Source, why: str) -> EngineInfo:
-        library = self._library()
+        library = self.library()
         if library is None:
             raise EngineFailed("engine", f"no engine found ({why})", hint=NO_ENGINE)
         program = (sys.executable, "-I", "-S", embedded.__file__, str(library))
@@ -140,14 +127,18 @@ class _Finder:
         versions = self._remembered()
         kind, version = versions.get(key or "", (None, ""))
         if kind is None:
-            kind, version = ask(program, self._environ)
+            kind, version = ask(program, self.environ)
             if key is not None:
                 self._remember(versions | {key: (kind, version)})
         return EngineInfo(kind, version, program, source, why)
 
+    @property
+    def _versions(self) -> Path:
+        return self.cache / "engines.json"
+
     def _remembered(self) -> dict[str, tuple[Kind, str]]:
         try:
-            data = json.loads(read_regular(self._cache))
+            data = json.loads(read_regular(self._versions))
             return {str(key): (KINDS[name], str(version)) for key, (name, version) in data.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
@@ -158,8 +149,8 @@ class _Finder:
             {key: (names[kind], version) for key, (kind, version) in versions.items()}
         )
         with contextlib.suppress(OSError):  # it only saves time
-            make_private(self._cache.parent)
-            replace_file(self._cache, text.encode())
+            make_private(self._versions.parent)
+            replace_file(self._versions, text.encode())
 
 
 def choose_for(
@@ -173,16 +164,11 @@ def choose_for(
     settings of the project. Raises Invalid if it is not available: nothing has run yet, so only the
     choice is wrong.
     """
-
-    environ, cache = project.environ, project.own_dir / "cache"
-
-    def which(program: str) -> str | None:
-        return shutil.which(program, path=environ.get("PATH"))
-
+    finder = EngineFinder(project.environ, project.own_dir / "cache")
     option = option or project.settings.engine
     requirement = deployment.engine if deployment else EngineRequirement()
     try:
-        return choose(option, requirement, _last_engine(records), environ, which, cache=cache)
+        return finder.choose(option, requirement, _last_engine(records))
     except EngineFailed as exc:
         raise Invalid([Problem(exc.message, hint=exc.hint)]) from exc
 

@@ -14,7 +14,7 @@ import pytest
 
 import tests.standin_tofu
 from orchestrator.domain.blueprint.blueprint import EngineRequirement
-from orchestrator.engine.choose import choose, find_library
+from orchestrator.engine.choose import EngineFinder, find_library
 from orchestrator.engine.process.environment import child_environment
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.ports.engine import EngineInfo
@@ -39,9 +39,8 @@ def real_engine(kind: str, directory: Path) -> TerraformEngine:
     if kind != "embedded" and shutil.which(kind) is None:
         pytest.skip(f"{kind} is not on PATH")
     environment = clean_environment(directory)
-    info = choose(
-        kind, EngineRequirement(), None, environment, shutil.which, cache=directory / "cache"
-    )
+    finder = EngineFinder(environment, directory / "cache")
+    info = finder.choose(kind, EngineRequirement(), None)
     return TerraformEngine(info, environment=child_environment(environment)[0])
 
 

@@ -4,14 +4,13 @@ An engine that counts the signals it gets, and can be made to hang before it beg
 
 from __future__ import annotations
 
-import shutil
 import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.domain.blueprint.blueprint import EngineRequirement
-from orchestrator.engine.choose import choose
+from orchestrator.engine.choose import EngineFinder
 from tests.project import Project, Running, eventually
 
 #: Variables: the verb that hangs; that no signal reaches the engine; a verb and a command that
@@ -92,14 +91,8 @@ def counted(project: Project, directory: Path) -> Counted:
     """
     Have the project use its engine wrapped so that its signals are counted.
     """
-    info = choose(
-        project.environ["ORCHESTRATOR_ENGINE"],
-        EngineRequirement(),
-        None,
-        project.environ,
-        shutil.which,
-        cache=directory / "cache",
-    )
+    finder = EngineFinder(project.environ, directory / "cache")
+    info = finder.choose(project.environ["ORCHESTRATOR_ENGINE"], EngineRequirement(), None)
     found = Counted(directory / "counted-engine", directory / "signals", directory / "held")
     found.path.write_text(
         _SCRIPT.format(

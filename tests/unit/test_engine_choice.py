@@ -17,7 +17,7 @@ from orchestrator.domain.blueprint.blueprint import Constraint, EngineRequiremen
 from orchestrator.domain.record.record import EngineRef
 from orchestrator.domain.values import replace
 from orchestrator.engine.arguments import argument_vector
-from orchestrator.engine.choose import choose
+from orchestrator.engine.choose import EngineFinder
 from orchestrator.engine.process.environment import child_environment
 from orchestrator.engine.program import BadConstraint, check_versions, satisfies
 from orchestrator.errors import EngineFailed, Location, Refused
@@ -62,22 +62,15 @@ class Installed:
     def runs(self) -> int:
         return len((self._bin / "runs").read_text().splitlines())
 
-    def which(self, name: str) -> str | None:
-        path = self._bin / name
-        return str(path) if path.exists() else None
-
     def choose(
         self, option: str | None = None, *, wish: Any = None, recorded: str | None = None
     ) -> EngineInfo:
-        return choose(
-            option,
-            EngineRequirement(wish),
-            EngineRef.model_validate({"kind": recorded, "version": "1.0.0"}) if recorded else None,
-            dict(os.environ),
-            self.which,
-            cache=self.cache,
-            library=lambda: None,
+        environ = {**os.environ, "PATH": str(self._bin)}
+        finder = EngineFinder(environ, self.cache, library=lambda: None)
+        last = (
+            EngineRef.model_validate({"kind": recorded, "version": "1.0.0"}) if recorded else None
         )
+        return finder.choose(option, EngineRequirement(wish), last)
 
 
 BOTH: Mapping[str, str] = {"terraform": "Terraform v1.11.4", "tofu": "OpenTofu v1.8.0"}
@@ -123,7 +116,7 @@ def test_warnings_before_the_version_are_passed_over(tmp_path: Path) -> None:
     said = tmp_path / "said"
     said.write_text(json.loads(place.read_text())["stdout"])
     machine = Installed(tmp_path)
-    machine.program("tofu", f"cat {said}")
+    machine.program("tofu", f"/bin/cat {said}")
 
     info = machine.choose()
 
