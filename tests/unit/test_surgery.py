@@ -490,3 +490,15 @@ def test_what_is_proven_ours_is_taken_over_in_one_go() -> None:
     doubts = (returned, absent, tagged, named, left, LOST)
     record = failed(resources=Resources(in_doubt=doubts))
     assert proven_objects(record) == {"s.returned": "7", "s.tagged": "2"}
+
+
+def test_what_prevent_destroy_protects_is_protected_where_it_is_moved_to() -> None:
+    """
+    An engine command of a person gives the object another address; the module knows only the first.
+    """
+    held = Resources(inventory=refs("s.a 1", "s.b 2"))
+    before = entry(resources=held, protected=("s.a",))
+
+    moved = operate(before, state(['s.c["x"] 1', "s.b 2"]), command="exec", planned=())
+
+    assert moved.protected == ("s.a", "s.c")

@@ -214,12 +214,15 @@ def _protected_lines(
     Registry modules are not in the snapshot: the plan of their step finds what they protect.
     """
     places = _places(services, deployment, record)
-    return [
-        f"{record.target.step}: {ref.address}, by {_shown_place(record, places[address])}"
-        for ref in record.resources.inventory
-        if (address := without_keys(ref.address)) in places
-        and (removed is None or ref.address in removed)
-    ]
+    lines = []
+    for ref in record.resources.inventory:
+        address = without_keys(ref.address)
+        held = address in places or address in record.protected
+        if held and (removed is None or ref.address in removed):
+            at = places.get(address)  # none where a person moved it in the provider state
+            by = _shown_place(record, at) if at else "the module that it was applied from"
+            lines.append(f"{record.target.step}: {ref.address}, by {by}")
+    return lines
 
 
 def _shown_place(record: OperationRecord, at: Location) -> str:

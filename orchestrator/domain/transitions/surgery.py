@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 
+from orchestrator.domain.addresses import without_keys
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_changes import EntryChanges, EntryStamp
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, Resources, SettledDoubt
@@ -121,8 +122,23 @@ def _provider_state_now(
         "resources": resources,
         "settled": (*before.settled, *settled),
         "adopted": (*before.adopted, *adopted),
+        "protected": _protected_now(before, state),
         **bound_to(before, state),
     }
+
+
+def _protected_now(before: OperationRecord, state: PulledState) -> tuple[str, ...]:
+    """
+    Return the addresses that `prevent_destroy` protects, with those to which a person moved such
+    objects in the provider state.
+    """
+    held = {
+        (ref.type, ref.id)
+        for ref in before.resources.inventory
+        if without_keys(ref.address) in before.protected and ref.id is not None
+    }
+    now = {without_keys(item.address) for item in state.objects if (item.type, item.id) in held}
+    return tuple(sorted({*before.protected, *now}))
 
 
 def _beside(doubt: Doubt, state: PulledState, imported: Collection[str]) -> Doubt:
