@@ -63,7 +63,7 @@ class TerminalApprover:
         later = sum(step.status == "deferred" for step in document.steps)
         what = planned(actions) if actions else "only outputs change"
         parts = [f"{what} in {steps} step{'' if steps == 1 else 's'}"] if steps else []
-        parts += [f"{later} asked for later"] if later else []
+        parts += [f"{later} to be approved later"] if later else []
         with self._hold():
             click.echo(plan_text(document, paper(sys.stdout, verbose=self._verbose)))
         return self._ask(f"{document.command} {self._where}: {'; '.join(parts)}")
@@ -73,7 +73,7 @@ class TerminalApprover:
             return self._ask(f"{self._where}, {what}")
         with self._lock, self._hold():
             _drop_typed_ahead()
-            return self._answer(f"\n{what}.\nType {name} to go on:") == name.lower()
+            return self._answer(f"\n{what}.\nType {name} to continue:") == name.lower()
 
     def _ask(self, what: str) -> bool:
         with self._lock:
@@ -81,7 +81,7 @@ class TerminalApprover:
                 return True
             with self._hold():
                 _drop_typed_ahead()
-                question = f"\n{what}. Go on?"
+                question = f"\n{what}. Continue?"
                 while (answer := self._answer(f"{question} [yes/no/all]")) not in _ANSWERS:
                     question = "Please answer yes, no, or all for all that is left."
             self._all = answer == "all"

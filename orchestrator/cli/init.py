@@ -13,7 +13,7 @@ from orchestrator.cli.invocation import Invocation, is_interactive
 
 _FILES = {
     "orchestrator.yaml": """\
-# Settings of the project. `orchestrator --help` tells what the commands are.
+# Settings of the project. `orchestrator --help` lists the commands.
 project: {project}
 """,
     "blueprints/hello.yaml": """\
@@ -100,7 +100,7 @@ class Narration:
         """
         self._chapters += 1
         if self._pause and self._chapters > 1:
-            click.pause("\n(any key goes on)")
+            click.pause("\n(press any key to continue)")
         click.secho(f"\n=== {self._chapters}. {title}", bold=True)
 
     def command(self, line: str) -> None:
@@ -145,5 +145,5 @@ def demo_command(
         raise Usage("--pause waits for a key, and there is no terminal")
     where = invocation.absolute() / directory if directory is not None else None
     tell(Narration(pause=pause), directory=where, engine=engine)
-    click.secho("\nThe story went as told; nothing is left running.", bold=True)
+    click.secho("\nThe demo worked; nothing is left running.", bold=True)
     return 0

@@ -234,7 +234,7 @@ def _report_lost_output(lost: OSError, *, recorded: bool) -> int:
         if not recorded:
             _explain(exc)
             return exc.exit_code
-        click.echo(f"warning: {exc.message}; `orchestrator runs` has it", err=True)
+        click.echo(f"warning: {exc.message}; `orchestrator runs` shows it", err=True)
     return 0
 
 

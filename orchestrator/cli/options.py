@@ -112,7 +112,7 @@ engine = click.option(
     type=NON_EMPTY,
     metavar="PATH|terraform|tofu|embedded",
     envvar="ORCHESTRATOR_ENGINE",
-    help="The engine; `orchestrator engine info` tells which is used and why.",
+    help="The engine; `orchestrator engine info` shows which is used and why.",
 )
 
 allow_engine_change = click.option(

@@ -368,7 +368,7 @@ def with_approval(call: RunCall, file: Path | None, approve_only: tuple[str, ...
             raise Usage("--approve-only and --max-age go with --plan")
         return call
     if options.steps or options.exclude:
-        raise Usage("--plan says which steps; --approve-only takes some of them")
+        raise Usage("--plan selects the steps; --approve-only selects some of them")
     approval = _read(call.project.directory / file)
     names = [item.step for item in approval.steps]
     unknown = [name for name in approve_only if name not in names]

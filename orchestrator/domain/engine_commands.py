@@ -25,7 +25,7 @@ READS = frozenset(
 INSTEAD: Mapping[str, str] = {
     "apply": "`orchestrator apply` keeps a journal of it",
     "destroy": "`orchestrator destroy` keeps a journal of it",
-    "test": "it makes and destroys objects of which nobody would know; run it elsewhere",
+    "test": "it creates and destroys objects that nothing records; run it elsewhere",
     "init": "the directory is initialised whenever that is needed",
     "console": "it needs a terminal; run it in the directory that `orchestrator status` shows",
     "login": "log in with the engine itself",
@@ -42,7 +42,7 @@ _ELSEWHERE: Mapping[str, str] = {
     "-state-out": "it works on the target's own provider state",
     "-var": "the recorded inputs are used",
     "-var-file": "the recorded inputs are used",
-    "-out": "a plan to carry out is made by `orchestrator plan --out`",
+    "-out": "a plan to apply is written by `orchestrator plan --out`",
     "-generate-config-out": "it would write into the target's directory",
     "-force": "provider state of another lineage, or an older one, is not pushed",
 }

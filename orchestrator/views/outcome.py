@@ -50,7 +50,7 @@ _FAULTS: dict[str, str] = {
     "apply": "apply failed",
     "verify": "applied, but a check failed",
     "destroy": "destroy failed",
-    "readback": "asking the provider failed",
+    "readback": "querying the provider failed",
     "record": "recording failed",
     "surgery": "the state operation failed",
 }
@@ -58,7 +58,7 @@ _FAULTS: dict[str, str] = {
 #: Codes of what did not fail, but left something to do.
 UNFINISHED = {
     "unapplied": "taken over, not applied yet",
-    "targeted": "applied in part, as it was asked for",
+    "targeted": "applied in part, as requested",
 }
 _CODES = UNFINISHED | {
     "remaining": "destroyed in part: objects remain",
@@ -76,8 +76,8 @@ _CODES = UNFINISHED | {
     "invalid": "its blueprint, module or input is wrong",
     "compensation_failed": "its compensation failed",
     "compensation_unknown": "its compensation was interrupted",
-    "before_destroy_failed": "not destroyed: what comes before its destroy failed",
-    "before_destroy_unknown": "not destroyed: what comes before its destroy was interrupted",
+    "before_destroy_failed": "not destroyed: its before_destroy hook failed",
+    "before_destroy_unknown": "not destroyed: its before_destroy hook was interrupted",
 }
 #: Warnings of the engine of which we say the details ourselves: what a targeted run leaves out, and
 #: what is forgotten.
@@ -497,7 +497,7 @@ def readback_texts(readback: Readback | None, *, brief: bool = False) -> list[st
         return []
     ids = " or ".join(readback.ids)
     head = readback.verdict if readback.verdict == "exists" or not ids else "may be"
-    lines = [f"{head} {ids}".rstrip() + f" (asked {utc(readback.at)}): {readback.why}"]
+    lines = [f"{head} {ids}".rstrip() + f" (queried {utc(readback.at)}): {readback.why}"]
     if readback.ownership is not None:
         lines.append(f"{readback.ownership}: {readback.evidence}")
     look = None if brief else readback.look

@@ -28,7 +28,7 @@ _FIRST: tuple[Action, ...] = ("delete", "replace", "unknown", "forget")
 _REASONS = {
     "replace_because_tainted": "it is tainted",
     "replace_because_cannot_update": "",  # the attributes that force it are named
-    "replace_by_request": "asked for",
+    "replace_by_request": "requested",
     "replace_by_triggers": "replace_triggered_by",
     "delete_because_no_resource_config": "no longer in the module",
     "delete_because_no_module": "its module is no longer called",
@@ -36,7 +36,7 @@ _REASONS = {
     "delete_because_count_index": "count is lower",
     "delete_because_each_key": "its for_each key is gone",
     "delete_because_no_move_target": "moved to where nothing is",
-    "read_because_config_unknown": "what it asks for is not known yet",
+    "read_because_config_unknown": "what it reads is not known yet",
     "read_because_dependency_pending": "what it depends on changes first",
     "read_because_check_nested": "for a check",
 }

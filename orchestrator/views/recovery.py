@@ -181,7 +181,7 @@ def _facts(step: RecoveryStep, *, verbose: bool) -> Iterator[Fact]:
     if evidence.heartbeat_age is not None:
         yield "heartbeat", "dim", f"{duration(evidence.heartbeat_age)} ago"
     if evidence.journal and evidence.journal != "complete":
-        yield "journal", "warn", f"{evidence.journal}: it does not tell all that the engine did"
+        yield "journal", "warn", f"{evidence.journal}: it does not show all that the engine did"
     if evidence.not_attempted:
         yield "not begun", "dim", ", ".join(evidence.not_attempted)
     if evidence.tainted:
@@ -194,7 +194,7 @@ def _facts(step: RecoveryStep, *, verbose: bool) -> Iterator[Fact]:
         yield (
             "settling",
             "warn",
-            f"for another {duration(evidence.settling)} a request may be going on",
+            f"for another {duration(evidence.settling)} a request may be under way",
         )
     if evidence.spooled:
         yield "spooled", "bad", "its outcome waits on disk to be recorded"

@@ -95,7 +95,7 @@ def _ending(event: RunFinished) -> str:
     failed = [step for step in event.steps if step.status is StepStatus.ERROR]
     match event.exit_code:
         case 0 if failed and all(step.error and step.error.code in AS_ASKED for step in failed):
-            return "done; what was not asked for is still to be applied"
+            return "done; what was not requested is still to be applied"
         case 0 if failed:
             return "done; it is still to be applied"
         case 0:

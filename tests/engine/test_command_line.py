@@ -34,7 +34,7 @@ steps:
     needs: [first]
 """
 PROTECTED = "prod is protected. Type its name to apply"
-PROMPT = "Go on? [yes/no/all] "
+PROMPT = "Continue? [yes/no/all] "
 
 
 @pytest.fixture

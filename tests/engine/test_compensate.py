@@ -368,7 +368,7 @@ def test_a_person_is_asked_what_may_be_carried_out(project: Project) -> None:
     project.prepare("apply", "chain", "--yes")
     before = project.entries("db")
     terminal = Terminal(project, "compensate", "chain", "--reason", "x")
-    terminal.wait_for("compensate db by `bin/undo (sensitive)`. Go on? [yes/no/all]")
+    terminal.wait_for("compensate db by `bin/undo (sensitive)`. Continue? [yes/no/all]")
     terminal.type("no\n")
     assert terminal.finish() == 5
     assert project.entries("db") == before

@@ -129,7 +129,7 @@ def test_what_was_imported_is_not_destroyed_unasked(project: Project, cloud: Clo
     project.environ.pop("TF_IN_AUTOMATION")
     terminal = Terminal(project, "apply", "taken", *replaced)
     assert terminal.finish() == 4
-    assert "Go on?" not in terminal.shown, "nobody is asked about what is refused anyway"
+    assert "Continue?" not in terminal.shown, "nobody is asked about what is refused anyway"
 
     to_nowhere = project.write("modules/things/main.tf", REQUIRED + MOVED)
     assert project.run("plan", "taken").code == 4, "it would be destroyed at another address"

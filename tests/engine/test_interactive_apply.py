@@ -223,7 +223,7 @@ def test_what_goes_wrong_at_the_answer_is_concluded_as_ever(things: Applied, fau
     assert things.objects == []
     if fault == "asks-twice":
         error = things.record("s")["last_attempt"]["error"]
-        assert error["summary"] == "the engine asked for approval and got no answer"
+        assert error["summary"] == "the engine requested approval and got none"
     (things.cloud / fault).unlink()
     if fault == "dead-after-yes":
         assert things.record("s")["resources"]["in_doubt"]

@@ -238,7 +238,7 @@ def test_a_lock_is_released_where_nothing_was_ever_applied(tmp_path: Path) -> No
     for refused in (untold, strangers, later):
         assert refused.code == 4
         assert refused.events[-1]["steps"][0]["error"]["code"] == "foreign_lock"
-    assert "does not tell who" in untold.events[-1]["steps"][0]["last_error"]
+    assert "does not report who" in untold.events[-1]["steps"][0]["last_error"]
     assert "no run of ours was under way" in later.events[-1]["steps"][0]["last_error"]
     assert lock["Who"] in strangers.events[-1]["steps"][0]["last_error"]
     assert (released.code, free) == (0, True), released.said

@@ -200,10 +200,10 @@ def test_a_person_is_shown_the_values_before_the_question(project: Project) -> N
     """
     shop(project).ok("apply", "shop", "--yes", "-i", "suffix=assets2")
     terminal = Terminal(project, "apply", "shop", "-s", "assets")
-    terminal.wait_for("Go on?")
+    terminal.wait_for("Continue?")
     shown = terminal.shown
     assert 'input.suffix: "assets2" -> "assets"' in shown
-    assert shown.index("forced by") < shown.index("Go on?")
+    assert shown.index("forced by") < shown.index("Continue?")
     terminal.type("no\n")
     assert terminal.finish() == 5
     assert SECRET not in terminal.shown
@@ -293,7 +293,7 @@ def test_what_is_tainted_or_asked_for_says_so(project: Project) -> None:
     """
     shop(project).ok("apply", "shop", "--yes")
     replaced = project.ok("plan", "shop", "-s", "late", "--replace", "terraform_data.app").out
-    assert "terraform_data.app  REPLACE (asked for)" in replaced
+    assert "terraform_data.app  REPLACE (requested)" in replaced
     state = project.own / "state/shop/default/late.tfstate"
     data = json.loads(state.read_text())
     for item in data["resources"]:

@@ -97,7 +97,7 @@ def test_an_apply_is_refused_before_anything_is_changed(project: Project) -> Non
     assert ended.code == terminal.finish() == 4
     assert "would be replaced, and the step last is protected" in ended.rows["last"]["last_error"]
     assert ended.statuses == {"data": "pending", "more": "pending", "last": "error"}
-    assert "Go on?" not in terminal.shown
+    assert "Continue?" not in terminal.shown
     assert project.entries("data") == before
 
 

@@ -328,7 +328,7 @@ provider "fakecloud" {
     place.apply()
 
     assert place.reconcile().code == 11
-    assert "asked elsewhere" in place.readbacks['fakecloud_bucket.many["never"]']["why"]
+    assert "queried elsewhere" in place.readbacks['fakecloud_bucket.many["never"]']["why"]
 
 
 def test_a_provider_in_another_scope_proves_no_absence(tmp_path: Path, engine: str) -> None:
@@ -481,7 +481,7 @@ def test_what_is_proven_ours_is_taken_over_by_one_plan_on_one_approval(
     terminal.type("yes\n")
 
     assert "--adopt-proven" in words
-    assert (terminal.finish(), terminal.shown.count("Go on?")) == (0, 1)
+    assert (terminal.finish(), terminal.shown.count("Continue?")) == (0, 1)
     assert "3 to import" in terminal.shown
     assert place.project.record("things")["resources"]["in_doubt"] == []
     assert (len(engine.calls("import")), len(engine.calls("apply"))) == (0, 1)

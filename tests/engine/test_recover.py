@@ -279,7 +279,7 @@ def test_a_killed_run_is_waited_for_and_settled(
         "engine": "alive",
     }
     screen = project.ok("recover", "web").out
-    assert (screen.count("is going on"), screen.count("> wait")) == (1, 1)
+    assert (screen.count("is in progress"), screen.count("> wait")) == (1, 1)
     Timer(0.5, cloud.disarm).start()
     if waits:
         assert take(project, row, "wait") == 0

@@ -99,7 +99,7 @@ def test_a_refused_plan_leaves_the_step_pending(project: Project, engine: str) -
     be asked again takes the same options.
     """
     terminal = Terminal(project, "apply", "chain", "--step", "up", "--engine", engine)
-    terminal.wait_for("Go on? [yes/no/all] ")
+    terminal.wait_for("Continue? [yes/no/all] ")
 
     terminal.type("no\n")
 

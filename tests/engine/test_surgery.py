@@ -96,7 +96,7 @@ def test_an_object_in_doubt_is_adopted(project: Project, cloud: Cloud) -> None:
     project.environ.pop("TF_IN_AUTOMATION", None)
     for typed, code in (("shop", 4), (STEP, 0)):
         terminal = Terminal(project, "destroy", "shop")
-        terminal.wait_for(f"Type {STEP} to go on:")
+        terminal.wait_for(f"Type {STEP} to continue:")
         assert f"{SPARE} ({spare})" in terminal.shown
         terminal.type(f"{typed}\n")
         if not code:

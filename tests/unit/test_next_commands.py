@@ -196,7 +196,7 @@ def test_while_another_run_is_going_on_the_same_command_waits() -> None:
     """
     A busy run offers to wait, and nothing that changes anything.
     """
-    found = after_run(ended(), [failed(StepFacts(claimed_by="apply of run R2 is going on"))])
+    found = after_run(ended(), [failed(StepFacts(claimed_by="apply of run R2 is in progress"))])
 
     assert [shlex.split(item.command)[3] for item in found] == ["apply", "recover"]
     assert found[0].command.endswith("--wait")

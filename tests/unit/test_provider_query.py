@@ -103,7 +103,7 @@ def test_a_plan_to_create_is_no_answer() -> None:
     Where the engine passes over an import it plans a create: nobody was asked.
     """
     planned = PlannedChange("a_b.c", "create", "a_b")
-    assert imported(planned) == Answer("unknown", why="the engine said nothing of it")
+    assert imported(planned) == Answer("unknown", why="the engine reported nothing about it")
 
 
 def test_missing_is_told_by_the_engines_own_words() -> None:

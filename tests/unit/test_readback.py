@@ -115,12 +115,12 @@ CASES = [
         "exists", ids=("acme",), identity=BY_NAME, found=HERE, left=41,
     ),
     Case(
-        "not where something says that the provider may have asked elsewhere than it created",
-        "unknown", "asked elsewhere", identity=BY_NAME, missing=HERE, named=True, astray=("s",),
+        "not where something says that the provider may have queried elsewhere than it created",
+        "unknown", "queried elsewhere", identity=BY_NAME, missing=HERE, named=True, astray=("s",),
     ),
     Case(
         "what is found there is found, and that is said beside it",
-        "exists", "asked elsewhere", ids=("acme",), identity=BY_NAME, found=HERE, astray=("s",),
+        "exists", "queried elsewhere", ids=("acme",), identity=BY_NAME, found=HERE, astray=("s",),
     ),
     Case(
         "an error is no answer, and the reason",
@@ -253,12 +253,16 @@ def result(case: Case, query: ProviderQuery) -> QueryResult:
             return Answer("exists", (query.imports[address],))
         if address in case.missing:
             return Answer("absent")
-        return Answer("unknown", why=case.failed.get(address, "the engine said nothing of it"))
+        return Answer(
+            "unknown", why=case.failed.get(address, "the engine reported nothing about it")
+        )
 
     def searched(number: int) -> Answer:
         if number not in case.listed:
             address = f"data.s_all.orchestrator_search_{number}"
-            return Answer("unknown", why=case.failed.get(address, "the engine said nothing of it"))
+            return Answer(
+                "unknown", why=case.failed.get(address, "the engine reported nothing about it")
+            )
         ids = case.listed[number]
         return Answer("exists" if ids else "absent", ids)
 

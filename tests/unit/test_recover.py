@@ -550,7 +550,8 @@ def test_what_has_vanished_is_accepted_by_the_command_that_met_it(desk: Desk, co
 
 @pytest.mark.parametrize("later", [False, True])
 @pytest.mark.parametrize(
-    ("code", "said"), [("backend_changed", "backend move"), ("state_of_another", "tell them apart")]
+    ("code", "said"),
+    [("backend_changed", "backend move"), ("state_of_another", "make them differ")],
 )
 def test_a_state_in_another_place_is_told_until_somebody_comes_further(
     desk: Desk, code: str, said: str, later: bool

@@ -145,7 +145,7 @@ ROWS = (
         S.CLAIMED,
         "wait",
         "wait",
-        StepFacts(claimed_by="apply of run R2 is going on"),
+        StepFacts(claimed_by="apply of run R2 is in progress"),
         codes={"retry": "claimed", "reconcile": "claimed"},
     ),
     Row(

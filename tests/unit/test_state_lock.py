@@ -51,8 +51,8 @@ def test_the_run_of_a_time(why: str, runs: list[RunPeriod], expected: str | None
     [
         (LOCK, [run("a", 1)], None),
         (StateLock(id="L-2", who=LOCK.who, created=LOCK.created), [run("a", 1)], "is not L-1"),
-        (StateLock(id="L-1", created=LOCK.created), [run("a", 1)], "does not tell"),
-        (StateLock(id="L-1", who=LOCK.who), [run("a", 1)], "does not tell"),
+        (StateLock(id="L-1", created=LOCK.created), [run("a", 1)], "does not report"),
+        (StateLock(id="L-1", who=LOCK.who), [run("a", 1)], "does not report"),
         (LOCK, [run("a", 1, 4)], "no run of ours"),
         (LOCK, [run("a", 1, actor=Actor(user="bob", host="ci-1"))], "is of bob@ci-1"),
         (LOCK, [run("a", 1, actor=Actor(user="ada", host="ci-2"))], "is of ada@ci-2"),

@@ -241,7 +241,7 @@ class Inspection:
         process = f"process {claim.owner.pid} of run {claim.run_id} on {claim.owner.host}"
         fresh = lease is not None and lease.age < reader.silence
         if state is Liveness.ALIVE or (state is Liveness.UNKNOWN and fresh):
-            return f"{claim.command} of run {claim.run_id} is going on ({process})", None
+            return f"{claim.command} of run {claim.run_id} is in progress ({process})", None
         return None, process if state is Liveness.UNKNOWN else None
 
     def hook_targets(self, step: str) -> tuple[HookTarget, ...]:

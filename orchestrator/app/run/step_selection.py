@@ -133,7 +133,7 @@ def _check_confirmed(deployment: Deployment, request: RunRequest) -> None:
     if request.needs_confirmation and deployment.protected and not confirmed:
         raise ApprovalMissing(
             f"{deployment.environment} is a protected environment",
-            hint=f"name it to go on: --confirm {deployment.environment}",
+            hint=f"name it to continue: --confirm {deployment.environment}",
         )
 
 

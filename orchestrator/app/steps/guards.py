@@ -166,7 +166,7 @@ def _check_unbound(target: str, owner: str | None, what: str) -> None:
         raise Refused(
             "state_of_another",
             f"{target}: its provider state belongs to {owner} ({what})",
-            hint="one provider state belongs to one target: tell them apart in the backend's "
+            hint="one provider state belongs to one target: make them differ in the backend's "
             "config, by ${environment} and ${step.name}",
         )
 

@@ -247,7 +247,7 @@ class _PlanMessages(Struct, frozen=True):
             return "; ".join(dict.fromkeys(general))
         if self.errors:
             return f"the plan failed elsewhere: {_line(self.errors[0])}"
-        return "the engine said nothing of it"
+        return "the engine reported nothing about it"
 
 
 def _import_answer(read: _PlanMessages, address: str, import_id: str) -> Answer:

@@ -168,7 +168,7 @@ def read_back(
         elsewhere = scope_change(provider) if conclusion.verdict != "unknown" else None
         if elsewhere is not None:
             verdict: Verdict = "unknown" if conclusion.verdict == "absent" else conclusion.verdict
-            why = f"{conclusion.why}; but {elsewhere}: it may have asked elsewhere"
+            why = f"{conclusion.why}; but {elsewhere}: it may have queried elsewhere"
             conclusion = replace(conclusion, verdict=verdict, why=why)
         adoptable = query.address.text not in known.occupied_addresses
         ownership: Ownership | None = None

@@ -102,7 +102,7 @@ def unlock_objection(lock: StateLock, lock_id: str, runs: Iterable[RunPeriod]) -
     if lock.id != lock_id:
         return f"the lock that is held is not {lock_id}"
     if lock.who is None or lock.since is None:
-        return "the engine does not tell who holds it and since when"
+        return "the engine does not report who holds it and since when"
     run = run_at(runs, lock.since)
     if run is None:
         return "no run of ours was under way when it was taken"

@@ -249,7 +249,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         Situation.IN_DOUBT,
-        "objects are in doubt, and evidence can still tell",
+        "objects are in doubt, and evidence can still settle it",
         lambda context: context.is_answerable,
         allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
         prefers=(_R.RECONCILE, _R.MANUAL),
@@ -265,7 +265,7 @@ CASES: tuple[Case, ...] = (
     ),
     Case(
         Situation.UNANSWERABLE,
-        "objects are in doubt, and nothing but a person can tell",
+        "objects are in doubt, and only a person can settle it",
         lambda context: bool(context.doubts),
         allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
         prefers=(_R.MANUAL, _R.RECONCILE),

@@ -311,7 +311,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
     run = record.run_id if record else ""
     objects = _counted(len(record.live_objects) if record else 0)
     command = record.active_command if record else None
-    claim = f"{command or 'a command'} of run {run} is going on"
+    claim = f"{command or 'a command'} of run {run} is in progress"
     return {
         "run": run,
         "failed": facts.failed_run or "",

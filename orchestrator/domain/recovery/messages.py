@@ -42,7 +42,7 @@ DESCRIPTIONS: Mapping[Remedy, str] = {
     "done {window}, with the inputs in {inputs}. Once you know, {settle_by_hand}",
 }
 #: What is done after a move of the provider state that was cut short.
-MOVING = "settles run {run}, which moved the provider state, and goes on with the move"
+MOVING = "settles run {run}, which moved the provider state, and continues the move"
 SITUATION_DESCRIPTIONS: Mapping[Remedy, Mapping[Situation, str]] = {
     Remedy.RECONCILE: {
         Situation.SILENT: "takes the step over and settles it from what is left, once you know "
@@ -71,9 +71,9 @@ SITUATION_DESCRIPTIONS: Mapping[Remedy, Mapping[Situation, str]] = {
         "changes",
         **dict.fromkeys(
             (Situation.UNPROVEN, Situation.FOREIGN),
-            "queries the provider once more; only the record changes",
+            "queries the provider again; only the record changes",
         ),
-        Situation.UNANSWERABLE: "checks once more for {doubts}; only the record changes",
+        Situation.UNANSWERABLE: "checks again for {doubts}; only the record changes",
         Situation.OCCUPIED: "looks again, and leaves what has lost its address in doubt; only the "
         "record changes",
         Situation.STATE_BACK: "records what the older provider state still holds; what it lacks "
@@ -109,8 +109,8 @@ SITUATION_DESCRIPTIONS: Mapping[Remedy, Mapping[Situation, str]] = {
         Situation.VANISHED: "look {where}: were region, account and credentials right? If not, "
         "set them right and run the same command again. If so, and the objects are gone, the "
         "command {goes_on} all the same",
-        Situation.SILENT: "it cannot be told from here whether {unproven} is alive: look on that "
-        "machine for it and for its engine",
+        Situation.SILENT: "from here it cannot be determined whether {unproven} is alive: look on "
+        "that machine for it and for its engine",
         Situation.STATE_REPLACED: "restore the provider state that was applied ({state}). Only if "
         "that is lost: set the current one aside, then the command imports every recorded object "
         "into a new one",
@@ -134,7 +134,7 @@ SITUATION_DESCRIPTIONS: Mapping[Remedy, Mapping[Situation, str]] = {
             "{doubts} left the provider state, and not by a delete of this tool: look {where} "
             "whether it exists. If it does, import it: `{take_back}`; the command forgets it",
         ),
-        Situation.CUT_SHORT: "no evidence tells what {work} did in run {run} before it was "
+        Situation.CUT_SHORT: "no evidence shows what {work} did in run {run} before it was "
         "interrupted: look at what it changes. The command runs it again",
         Situation.UNSAVED: "compare the unsaved state with the provider state; the command sets "
         "it aside where the state is sound without it",
@@ -194,7 +194,7 @@ PHASE_HINTS: Mapping[Phase, str] = {
     "changed",
     "blueprint": "fix the blueprint or the input at the place named; nothing was changed",
     "module": "fix the module at the place named; nothing was changed",
-    "engine": "look at the engine: `orchestrator engine info` says which one is used and why; "
+    "engine": "look at the engine: `orchestrator engine info` shows which one is used and why; "
     "nothing was changed",
     "init": "can this machine reach the state backend and the provider registry, and with which "
     "credentials? Nothing was changed",
@@ -206,8 +206,7 @@ PHASE_HINTS: Mapping[Phase, str] = {
     "verify": "everything was applied: look at the service that the check asks, then verify "
     "again; roll back if it stays down",
     "destroy": "look at what still uses the objects that remain, then destroy again",
-    "readback": "look at region, account and credentials that the provider was asked with; then "
-    "reconcile",
+    "readback": "check region, account and credentials of the provider; then reconcile",
     "record": "look at the operation store: disk, permissions, server; the next mutating command "
     "records what waits in the spool",
     "surgery": "compare the provider state with what exists, adopt or import what it misses, then "
@@ -235,9 +234,9 @@ CODE_HINTS: Mapping[str, str] = {
     "managed_twice": "remove it from one of the addresses with `exec TARGET -- state rm ADDRESS`: "
     "what is managed twice is changed twice",
     "exists_already": _OTHER_NAME,
-    "backend_changed": "the blueprint says another place for the provider state than it is in: "
-    "`backend move TARGET` takes it there, or set the backend back",
-    "state_of_another": "one provider state belongs to one target: tell them apart in the "
+    "backend_changed": "the blueprint names another place for the provider state than it is in: "
+    "`backend move TARGET` moves it there, or set the backend back",
+    "state_of_another": "one provider state belongs to one target: make them differ in the "
     "backend's config, by ${environment} and ${step.name}",
     "errored_state": "save the provider state before anything else: `reconcile "
     "--push-errored-state`",
@@ -304,8 +303,8 @@ _TAKEN = (
 )
 _UNPROVEN = "look whether what was found is this step's; nothing is created again before that"
 _LOOK = (
-    "nothing here can tell: look by hand, then adopt what exists or forget what does not; nothing "
-    "is created again before that"
+    "no evidence here can settle it: look by hand, then adopt what exists or forget what does not; "
+    "nothing is created again before that"
 )
 
 

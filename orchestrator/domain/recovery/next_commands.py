@@ -374,7 +374,7 @@ def _destroying(
             return
     yield NextCommand(
         command=ended.other("destroy"),
-        why=f"take down {'what exists of these steps' if ended.selection else 'all that exists'}",
+        why=f"destroy {'what exists of these steps' if ended.selection else 'all that exists'}",
     )
 
 

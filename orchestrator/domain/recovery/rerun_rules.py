@@ -140,7 +140,7 @@ def _single_run(run_of_step: Mapping[str, str], what: str) -> str | Blocker:
     if len(runs) == 1:
         return runs[0]
     if not runs:
-        message = f"no record tells of steps that {what}"
+        message = f"no record names steps that {what}"
         return Blocker(
             "unknown_run", message, "name the run with --from-run; `orchestrator runs` lists them"
         )

@@ -386,7 +386,7 @@ def engine_fault(command: Command, evidence: MutationEvidence, doubts: Sequence[
         if first.summary == _STALE:
             code, summary = "stale_plan", "the provider state has moved since it was planned"
         elif first.summary.startswith(_UNAPPROVED):
-            code, summary = "never_started", "the engine asked for approval and got no answer"
+            code, summary = "never_started", "the engine requested approval and got none"
     return Fault(
         code=code,
         phase=phase,
@@ -404,7 +404,7 @@ def _reason(evidence: MutationEvidence, doubts: Sequence[Doubt]) -> tuple[str, s
         return "state_locked", f"the provider state is locked: {evidence.lock}"
     if evidence.errored_state is not None:
         return "errored_state", (
-            f"the engine could not save the provider state; it lies in {evidence.errored_state}"
+            f"the engine could not save the provider state; it is in {evidence.errored_state}"
         )
     if evidence.timed_out:
         return "deadline", "its timeout passed; the engine was stopped"

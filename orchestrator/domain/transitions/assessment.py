@@ -250,7 +250,7 @@ class Assessment:
         if key in self.journal.began:
             return f"its create began and never ended, and {unseen}"
         if self.journal.extent != "complete":
-            return "its create was planned, and what is left of the journal does not tell its end"
+            return "its create was planned, and what is left of the journal does not show its end"
         return None
 
     def _doubtful(self, address: str, part: Action) -> str | None:
@@ -262,7 +262,7 @@ class Assessment:
         if (address, part) in self.journal.unfinished:
             return f"its {name} began and never ended"
         if self.journal.extent == "missing" and (address, part) not in self.journal.began:
-            return f"its {name} was planned, and nothing is left that tells whether it began"
+            return f"its {name} was planned, and nothing is left that shows whether it began"
         return None
 
 

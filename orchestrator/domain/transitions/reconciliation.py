@@ -221,9 +221,7 @@ def _without_saved_file(record: OperationRecord) -> OperationRecord:
     """
     if record.error is None or record.error.code != "errored_state":
         return record
-    summary = (
-        "the engine could not save the provider state; the file that held it was set aside since"
-    )
+    summary = "the engine could not save the provider state; its file has been set aside since"
     fault = record.error.model_copy(update={"code": "state_put_aside", "summary": summary})
     return record.model_copy(update={"error": fault, "last_error": summary})
 
