@@ -43,7 +43,7 @@ def relay(session: Session, step: str, marker: OperationRecord) -> Callable[[Mes
     Return an observer for the mutating call of a marker: it shows each message and updates the
     heartbeat's objects.
     """
-    services, target = session.services, str(marker.target.target)
+    services, target = session.services, str(marker.target)
 
     def observe(message: Message) -> None:
         event: Event

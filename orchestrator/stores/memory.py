@@ -49,13 +49,13 @@ class MemoryStore:
 
     def append(self, record: OperationRecord) -> None:
         with self._lock:
-            entries = self._entries.setdefault(record.target.target, [])
+            entries = self._entries.setdefault(record.target, [])
             if record.sequence == len(entries) + 1:
                 entries.append(record.to_json())
                 return
             rival = None
             if record.sequence <= len(entries):
-                rival = self._entry(record.target.target, record.sequence)
+                rival = self._entry(record.target, record.sequence)
             if rival is None or rival.entry_id != record.entry_id:
                 raise fenced_error(record, rival)
 

@@ -98,7 +98,7 @@ class ObjectsStore:
         return self._entry(target, head.sequence, head.text) if head else self.newest(target)
 
     def append(self, record: OperationRecord) -> None:
-        target = record.target.target
+        target = record.target
         head = self._known_head(target)
         if head is None and record.sequence > 1:
             head = self._read_head(target)
@@ -118,7 +118,7 @@ class ObjectsStore:
         Make ``record`` the head if it follows ``head``, the current one as far as known. Returns
         whether it did.
         """
-        target = record.target.target
+        target = record.target
         if record.sequence != (head.sequence if head else 0) + 1:
             return False
         if head is not None:
@@ -138,7 +138,7 @@ class ObjectsStore:
         """
         Return the stored entry with the sequence of ``record``, None if there is none.
         """
-        target = record.target.target
+        target = record.target
         head = self._read_head(target)
         if head is None or head.sequence < record.sequence:
             return None

@@ -129,7 +129,7 @@ class SequenceMemory:
         Remember the entries that are newer than the remembered ones, the store's identity, and the
         run of this machine that wrote them.
         """
-        new = {str(record.target.target): _seen_entry(record) for record in records}
+        new = {str(record.target): _seen_entry(record) for record in records}
         if not new and identity is None:
             return
         with suppress(OSError), self._locked():
@@ -145,7 +145,7 @@ class SequenceMemory:
         Forget all entries, and remember these as the newest, with this store's identity.
         """
         with self._locked():
-            entries = {str(record.target.target): _seen_entry(record) for record in records}
+            entries = {str(record.target): _seen_entry(record) for record in records}
             self._write(entries, identity, reconciled={})
 
     @contextmanager
@@ -325,7 +325,7 @@ class WatchedStore:
                     target.environment,
                 ):
                     expected[target] = None
-        self._check({**expected, **{record.target.target: record for record in records}})
+        self._check({**expected, **{record.target: record for record in records}})
         if blueprint is None:
             self._check_histories(records)
         return records
@@ -341,7 +341,7 @@ class WatchedStore:
     def append(self, record: OperationRecord) -> None:
         self._claimed.clear()
         self._store.append(record)
-        if record.target.target not in self._gone_back:  # else it is not newer, but another
+        if record.target not in self._gone_back:  # else it is not newer, but another
             self._memory.add([record], run_id=record.run_id)
 
     def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
@@ -423,7 +423,7 @@ class WatchedStore:
         """
         seen = self._memory.seen()
         for record in records:
-            target = record.target.target
+            target = record.target
             seen_entry = seen.get(str(target))
             if seen_entry is None or record.sequence <= seen_entry.sequence:
                 continue

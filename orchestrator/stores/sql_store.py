@@ -62,7 +62,7 @@ class SqlStore(ABC):
     newest_known = newest
 
     def append(self, record: OperationRecord) -> None:
-        target = record.target.target
+        target = record.target
         parameters = _key(target) | {
             "sequence": record.sequence,
             "entry_id": record.entry_id,

@@ -40,9 +40,9 @@ def read_entry(text: Json, *, target: Target, sequence: int | None, place: str) 
             f"{where} cannot be read: {exc}",
             hint=NEWER if isinstance(exc, NewerRecord) else _DAMAGED,
         ) from exc
-    if record.target.target != target or sequence not in (None, record.sequence):
+    if record.target != target or sequence not in (None, record.sequence):
         raise StoreUnavailable(
-            f"{where} holds entry {record.sequence} of {record.target.target}",
+            f"{where} holds entry {record.sequence} of {record.target}",
             hint=_DAMAGED,
         )
     return record
@@ -56,7 +56,7 @@ def check_chain(entries: list[OperationRecord], *, place: str) -> list[Operation
     for entry, before in itertools.pairwise(entries):
         if entry.previous_checksum not in (None, before.own_checksum()):
             raise StoreUnavailable(
-                f"{place}: entry {before.sequence} of {before.target.target} is not the one that "
+                f"{place}: entry {before.sequence} of {before.target} is not the one that "
                 f"entry {entry.sequence} was made from",
                 hint=_DAMAGED,
             )
@@ -81,7 +81,7 @@ def fenced_error(record: OperationRecord, rival: OperationRecord | None) -> Fenc
     Return the error for an entry whose sequence ``rival`` has taken, or whose predecessor is
     missing.
     """
-    entry = f"entry {record.sequence} of {record.target.target}"
+    entry = f"entry {record.sequence} of {record.target}"
     if rival is None:
         message = f"{entry} was not written: entry {record.sequence - 1} is not the newest"
     else:

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal
 from urllib.parse import quote
 from xml.etree import ElementTree
@@ -83,76 +84,83 @@ def _beside_plan(document: GateDocument) -> Iterator[GateReason]:
     return (item for item in document.reasons if item.code not in of_plan)
 
 
+class _Case(Struct, frozen=True):
+    """
+    A test case: its name, and the text of its failure, of why it was skipped, or of its output.
+    """
+
+    name: str
+    text: str = ""
+    outcome: Literal["failure", "skipped", "system-out"] = "system-out"
+
+
 def junit(plan: PlanDocument | None, gate: GateDocument | None = None) -> str:
     """
     Return a JUnit report: a suite for the gate, if there is one, and one for the plan, if there is
     one.
     """
     root = ElementTree.Element("testsuites")
-    root.extend([] if gate is None else [_gate_suite(gate)])
-    root.extend([] if plan is None else [_plan_suite(plan)])
+    if gate is not None:
+        target = f"{gate.blueprint}/{gate.environment}"
+        root.append(_suite(f"gate {target}", target, [_gate_case(gate)]))
+    if plan is not None:
+        target = f"{plan.blueprint}/{plan.environment}"
+        root.append(_suite(f"plan of {plan.command} {target}", target, [*_plan_cases(plan)]))
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _gate_suite(document: GateDocument) -> ElementTree.Element:
-    """
-    Return a suite of one test case that fails with all reasons except those of the plan.
-    """
-    target = f"{document.blueprint}/{document.environment}"
-    reasons = [item for item in _beside_plan(document) if item.severity == "fail"]
+def _suite(name: str, target: str, cases: Sequence[_Case]) -> ElementTree.Element:
+    numbers = Counter(case.outcome for case in cases)
     suite = ElementTree.Element(
         "testsuite",
-        name=f"gate {target}",
-        tests="1",
-        failures=str(min(len(reasons), 1)),
+        name=name,
+        tests=str(len(cases)),
+        failures=str(numbers["failure"]),
         errors="0",
-        skipped="0",
+        skipped=str(numbers["skipped"]),
     )
-    case = ElementTree.SubElement(suite, "testcase", classname=target, name="gate")
-    if reasons:
-        _failed(case, (f"{i.step}: {i.message}" if i.step else i.message for i in reasons))
+    for item in cases:
+        case = ElementTree.SubElement(suite, "testcase", classname=target, name=item.name)
+        text = _NOT_XML.sub("", item.text)
+        if item.outcome == "skipped":
+            ElementTree.SubElement(case, "skipped", message=text)
+        elif item.outcome == "failure":
+            message = text.partition("\n")[0]
+            ElementTree.SubElement(case, "failure", message=message).text = text
+        elif text:
+            ElementTree.SubElement(case, "system-out").text = text
     return suite
 
 
-def _plan_suite(document: PlanDocument) -> ElementTree.Element:
+def _gate_case(document: GateDocument) -> _Case:
     """
-    Return a suite with one test case per step: failed if it could not be planned, skipped if
-    deferred.
+    Return the test case of a gate, which fails with all reasons except those of the plan.
     """
-    target = f"{document.blueprint}/{document.environment}"
+    reasons = [item for item in _beside_plan(document) if item.severity == "fail"]
+    lines = [f"{item.step}: {item.message}" if item.step else item.message for item in reasons]
+    return _Case("gate", "\n".join(lines), "failure") if reasons else _Case("gate")
+
+
+def _plan_cases(document: PlanDocument) -> Iterator[_Case]:
+    """
+    Yield a test case per step: failed if it could not be planned, skipped if deferred.
+    """
     refused: dict[str, list[str]] = {}
     for item in document.policy:
         if item.verdict == "fail":
             refused.setdefault(item.step, []).append(item.text)
-    failed = [s for s in document.steps if s.status == "failed" or s.step in refused]
-    refusal = refused.get("")
-    deferred = [s for s in document.steps if s.status == "deferred" and s not in failed]
-    suite = ElementTree.Element(
-        "testsuite",
-        name=f"plan of {document.command} {target}",
-        tests=str(len(document.steps) + bool(refusal)),
-        failures=str(len(failed) + bool(refusal)),
-        errors="0",
-        skipped=str(len(deferred)),
-    )
     for step in document.steps:
-        case = ElementTree.SubElement(suite, "testcase", classname=target, name=step.step)
-        if step in failed:
-            _failed(case, refused.get(step.step) or [_failure(step)])
+        if step.step in refused:
+            yield _Case(step.step, "\n".join(refused[step.step]), "failure")
+        elif step.status == "failed":
+            yield _Case(step.step, _failure(step), "failure")
         elif step.status == "deferred":
-            ElementTree.SubElement(case, "skipped", message=_xml(step.reason or "deferred"))
+            yield _Case(step.step, step.reason or "deferred", "skipped")
         else:
-            shown = planned(step.actions)
-            ElementTree.SubElement(case, "system-out").text = _xml(shown)
-    if refusal:
-        _failed(ElementTree.SubElement(suite, "testcase", classname=target, name="policy"), refusal)
-    return suite
-
-
-def _failed(case: ElementTree.Element, lines: Iterable[str]) -> None:
-    text = _xml("\n".join(lines))
-    ElementTree.SubElement(case, "failure", message=text.partition("\n")[0]).text = text
+            yield _Case(step.step, planned(step.actions))
+    if "" in refused:
+        yield _Case("policy", "\n".join(refused[""]), "failure")
 
 
 def sarif(items: Iterable[Finding], *, version: str, prefix: str = "") -> str:
@@ -204,10 +212,6 @@ def gitlab_report(document: PlanDocument) -> str:
 
 def _failure(step: PlannedStep) -> str:
     return step.error.summary if step.error else step.reason or "could not be planned"
-
-
-def _xml(text: str) -> str:
-    return _NOT_XML.sub("", text)
 
 
 # A plan as GitHub-flavoured Markdown: for a comment on a pull request, a step summary, a merge

@@ -114,7 +114,7 @@ def test_records_are_the_newest_of_each_target_sorted_by_target(store: Operation
         store.append(entry(target, 2))
 
     def listed(found: list[OperationRecord]) -> list[tuple[str, int]]:
-        return [(str(record.target.target), record.sequence) for record in found]
+        return [(str(record.target), record.sequence) for record in found]
 
     assert listed(store.records("web", "prod")) == [('web/prod/a["x.y"]', 2), ("web/prod/b", 2)]
     assert [name for name, _ in listed(store.records("web"))] == [
@@ -256,7 +256,7 @@ def test_forty_steps_append_in_parallel(place: Open) -> None:
     for thread in threads:
         thread.join()
 
-    assert [(r.target.target, r.sequence) for r in place().records()] == [(t, 3) for t in targets]
+    assert [(r.target, r.sequence) for r in place().records()] == [(t, 3) for t in targets]
 
 
 def test_unknown_fields_of_a_newer_minor_survive(place: Open) -> None:
@@ -692,7 +692,7 @@ def _fill(store: OperationStore, records: Sequence[OperationRecord]) -> None:
         with store._transaction() as run:
             for record in records[begin : begin + 500]:
                 own = {"sequence": record.sequence, "entry_id": record.entry_id}
-                names = dict(changed_fields(record.target.target))
+                names = dict(changed_fields(record.target))
                 run("append", {**names, **own, "record": record.to_json()})
 
 
@@ -704,8 +704,7 @@ def _filled_bucket(
     A store of these newest entries, of which only a listing is asked of the server.
     """
     objects = {
-        f"1/acme/heads/{path_name(str(record.target.target))}": record.to_json()
-        for record in records
+        f"1/acme/heads/{path_name(str(record.target))}": record.to_json() for record in records
     }
     stored = {f"operations/{key}": text for key, text in objects.items()}
     with filled_server(scheme, directory, "bucket", stored) as server:
@@ -745,13 +744,13 @@ def test_thousands_of_targets_are_listed_whole(
             store = stack.enter_context(filled)
         else:
             store = stack.enter_context(closing(store_place(request, name, tmp_path)()))
-            older = [entry(record.target.target) for record in newest if record.sequence > 1]
+            older = [entry(record.target) for record in newest if record.sequence > 1]
             _fill(store, [*beside, *older, *newest])
 
         found = store.records("web", "prod")
 
-    assert [(record.target.target, record.entry_id) for record in found] == [
-        (record.target.target, f"{number}") for number, record in enumerate(newest)
+    assert [(record.target, record.entry_id) for record in found] == [
+        (record.target, f"{number}") for number, record in enumerate(newest)
     ]
 
 

@@ -459,7 +459,7 @@ for attempt in (lambda: store.append(entry(sequence=2)), store.probe):
         print("done")
     except StoreUnavailable as exc:
         print("refused")
-print(*(record.sequence for record in store.history(entry().target.target)))
+print(*(record.sequence for record in store.history(entry().target)))
 """
 
 

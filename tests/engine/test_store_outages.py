@@ -221,7 +221,7 @@ def test_a_runner_that_comes_back_is_fenced(
     store.append(rival)
     cloud.disarm()
     ended = finish(tool)
-    entries = store.history(marker.target.target)
+    entries = store.history(marker.target)
     late = store.blobs(f"runs/{marker.run_id}/late-")
     store.close()
 

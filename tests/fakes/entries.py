@@ -36,7 +36,7 @@ def entry(
         "status": Status.OK,
         "run_id": "20300102T030405Z-000001",
         "project": "acme",
-        "target": TargetRef(
+        "target_ref": TargetRef(
             blueprint=target.blueprint, environment=target.environment, step=target.step
         ),
         "sequence": sequence,
@@ -77,7 +77,7 @@ def facts(run_id: str = "run-2", *, provider_state: ProviderState | None = None)
         "source": known.source,
         "engine": None,
         "project": known.project,
-        "target": known.target,
+        "target_ref": known.target_ref,
         "module_ref": known.module_ref,
     }
 

@@ -382,7 +382,7 @@ def test_a_spooled_outcome_is_recorded_first(desk: Desk) -> None:
     The outcome on disk is shown, and nothing is offered but to record it.
     """
     marker = desk.has("network", status="running", active_command="apply", run_id=THIRD)
-    desk.spool.put(entry(marker.target.target, 2, status="ok", run_id=THIRD))
+    desk.spool.put(entry(marker.target, 2, status="ok", run_id=THIRD))
     found = row(desk)
     assert (found.status, found.situation) == (StepStatus.OK, "spooled")
     assert [item.action for item in found.actions if item.available] == ["reconcile"]
@@ -393,7 +393,7 @@ def test_an_outcome_that_came_too_late_is_evidence(desk: Desk) -> None:
     It is shown with its file, and changes nothing of what is offered.
     """
     desk.has("network")
-    late = entry(desk.has("network").target.target, 2, status="error", run_id=FIRST)
+    late = entry(desk.has("network").target, 2, status="error", run_id=FIRST)
     place = desk.reader.files.directory(FIRST)
     place.mkdir(parents=True)
     (place / "late-network-2.json").write_text(late.to_json())

@@ -42,10 +42,10 @@ def test_a_spooled_outcome_is_shown_over_the_record(desk: Desk) -> None:
     Reading commands show the spool as an overlay and change nothing.
     """
     marker = desk.has("network", status="running", active_command="apply")
-    desk.spool.put(entry(marker.target.target, 2, status="ok"))
+    desk.spool.put(entry(marker.target, 2, status="ok"))
     (row, *_) = status_of(desk.reader, outline()).steps
     assert (row.status, row.spooled, row.sequence) == (StepStatus.OK, True, 2)
-    assert desk.store.newest(marker.target.target) == marker
+    assert desk.store.newest(marker.target) == marker
 
 
 def test_a_spooled_outcome_that_is_overtaken_is_not_shown(desk: Desk) -> None:

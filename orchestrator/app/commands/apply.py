@@ -100,7 +100,7 @@ def carried_over(runner: StepRunner, name: str) -> StepRunChanges:
     record, services = runner.steps.records.get(name), runner.services
     if record is None or record.deployment != runner.session.run.deployment:
         return {}
-    lock = read_lock_file(services, str(record.target.target), str(record.module_digest))
+    lock = read_lock_file(services, str(record.target), str(record.module_digest))
     return {
         "module_digest": record.module_digest,
         "lock_digest": store_lock_content(services, lock),

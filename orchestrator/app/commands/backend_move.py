@@ -103,7 +103,7 @@ def _applied(runner: StepRunner, record: OperationRecord) -> StoredDeployment:
     if applied is None or _root(applied, record.target.step) is None:
         raise Refused(
             "not_kept",
-            f"the operation store does not have what was applied: {record.target.target}",
+            f"the operation store does not have what was applied: {record.target}",
             hint="set the backend back, apply, and move it then",
         )
     return applied

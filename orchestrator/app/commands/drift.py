@@ -47,7 +47,7 @@ def drift(
         deployment,
         rows,
         expired=tuple(r.address for r in deployment.drift_rules if r.until and r.until < today),
-        orphaned=tuple(str(item.target.target) for item in orphans),
+        orphaned=tuple(str(item.target) for item in orphans),
     )
     if request.detailed_exitcode and document.verdict == "drift":
         codes.append(2)

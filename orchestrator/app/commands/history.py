@@ -41,7 +41,7 @@ def history_of(reader: ReadContext, target: Target) -> HistoryDocument:
     """
     entries = reader.store.history(target)
     if not entries:
-        targets = ", ".join(str(record.target.target) for record in reader.store.records())
+        targets = ", ".join(str(record.target) for record in reader.store.records())
         raise Invalid(
             [Problem(f"there is no record of {target}", hint=f"recorded are: {targets or 'none'}")]
         )
@@ -262,7 +262,7 @@ def overdue_reviews(
     """
     return tuple(
         OverdueReview(
-            target=str(record.target.target),
+            target=str(record.target),
             owner=record.retained.owner,
             review_by=record.retained.review_by,
         )

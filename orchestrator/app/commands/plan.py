@@ -199,7 +199,7 @@ class Planner:
         Return the orphans that are alive, which the plan does not cover.
         """
         orphans = alive_orphans(self.deployment, self.steps.records.values())
-        return tuple(str(record.target.target) for record in orphans)
+        return tuple(str(record.target) for record in orphans)
 
     def _approved_step(self, row: PlannedStep) -> ApprovedStep:
         """

@@ -142,7 +142,7 @@ def _reconcile_step(runner: CommandRunner[ReconcileRequest], name: str) -> Outco
     else:
         entry = record_entry(services, _evidence(runner, name, prepared, record))
         drop_saved_states(services, entry)
-        services.note_reconciled(entry.target.target)
+        services.note_reconciled(entry.target)
     runner.steps.update(name, entry)
     if entry.resources.in_doubt:
         runner.session.fail(InDoubt.exit_code)

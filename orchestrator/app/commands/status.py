@@ -182,9 +182,7 @@ def undeclared_documents(
                 verdict=verdict_of(conditions),
                 steps=tuple(states),
                 orphaned=tuple(
-                    str(record.target.target)
-                    for record in records
-                    if record.status not in NOTHING_THERE
+                    str(record.target) for record in records if record.status not in NOTHING_THERE
                 ),
             )
         )
@@ -200,7 +198,7 @@ def _recorded(
     """
     Return a step by its newest record.
     """
-    target = record.target.target
+    target = record.target
     lease = reader.store.lease(record.run_id) if record.status is Status.RUNNING else None
     heartbeat = lease.of(str(target), record.sequence) if lease else None
     directory = reader.working_directory(target)

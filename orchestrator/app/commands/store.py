@@ -142,7 +142,7 @@ def copy_store(
     _check_idle(source, records)
     destination.probe()
     with holder.hold(destination, places_of(records)):
-        histories = (source.history(record.target.target) for record in records)
+        histories = (source.history(record.target) for record in records)
         copied = _append_all(destination, (entries[::-1] for entries in histories), progress)
         names = _copy_blobs(source, destination, blueprint, environment, progress)
         _check_idle(source, records)
@@ -211,7 +211,7 @@ def _append_all(
             destination.append(entry)
         total += len(entries)
         if entries:
-            progress(f"{entries[-1].target.target}: {count(len(entries), 'entry')}")
+            progress(f"{entries[-1].target}: {count(len(entries), 'entry')}")
     return total
 
 
@@ -235,7 +235,7 @@ def _verify(
     Raise StoreUnavailable if a target has other entries in the destination than in the source.
     """
     for record in records:
-        target = record.target.target
+        target = record.target
         originals, copied = source.history(target), destination.history(target)
         if copied[-len(originals) :] != originals:
             raise StoreUnavailable(
@@ -251,7 +251,7 @@ def digest_of(store: OperationStore, records: Sequence[OperationRecord]) -> str:
     """
     digest = hashlib.sha256()
     for record in records:
-        for entry in reversed(store.history(record.target.target)):
+        for entry in reversed(store.history(record.target)):
             digest.update(entry.to_json().encode())
     return digest.hexdigest()
 
@@ -261,7 +261,7 @@ def export_store(store: OperationStore) -> Iterator[str]:
     Yield one line of JSON for each target, with all its entries.
     """
     for record in store.records():
-        target = record.target.target
+        target = record.target
         entries = [json.loads(entry.to_json()) for entry in reversed(store.history(target))]
         named = ((name, store.blob(name)) for name in _documents(record))
         blobs = {name: data.decode() for name, data in named if data is not None}

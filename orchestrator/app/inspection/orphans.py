@@ -40,7 +40,7 @@ def alive_orphans(
                 or step_of(record.target.step) in deployment.orphans
             )
         ),
-        key=lambda record: record.target.target,
+        key=lambda record: record.target,
     )
 
 
@@ -81,17 +81,17 @@ def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
         digest = record.deployment
         text = store.blob(deployment_blob(digest)) if digest else None
         if digest is None or text is None:
-            missing.append(str(record.target.target))
+            missing.append(str(record.target))
             continue
         try:
             frozen = parse_deployment(text, digest)
         except UnreadableDeployment as exc:
             raise StoreUnavailable(
-                f"what {record.target.target} was applied from cannot be read: {exc}",
+                f"what {record.target} was applied from cannot be read: {exc}",
                 hint="another version of the tool wrote it, or the operation store is damaged",
             ) from exc
         if step not in frozen.steps:
-            missing.append(str(record.target.target))
+            missing.append(str(record.target))
             continue
         orphans[step] = Orphan(step, record.run_id, frozen)
     if missing:

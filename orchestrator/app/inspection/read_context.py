@@ -76,7 +76,7 @@ class LivenessProbe(Struct, frozen=True):
             "engine": engine,
         }
         return LifeSigns(
-            lease=lease.of(str(record.target.target), record.sequence) if lease else None,
+            lease=lease.of(str(record.target), record.sequence) if lease else None,
             processes={
                 role: (identity, self.processes.liveness(identity))
                 for role, identity in identities.items()
@@ -129,7 +129,7 @@ def check_owner(record: OperationRecord, project: str, paths: Collection[str]) -
     Raise Refused if the record belongs to another project, or to a blueprint file other than
     ``paths``, the current and former ones.
     """
-    target = record.target.target
+    target = record.target
     if record.project != project:
         raise Refused(
             "foreign_record",
@@ -231,7 +231,7 @@ def orphaned_targets(
     Return the targets that may be alive and whose step is no longer in the blueprint.
     """
     return tuple(
-        str(record.target.target)
+        str(record.target)
         for step, record in sorted(records.items())
         if step_of(step) not in summary.graph and record.status not in NOTHING_THERE
     )
@@ -309,7 +309,7 @@ def hook_targets(
         record = records.get(hook_step_name(step, kind))
         if record is not None and record.status not in NOTHING_THERE:
             yield HookTarget(
-                target=str(record.target.target),
+                target=str(record.target),
                 status=record.status,
                 condition=watch.condition(record),
                 run_id=record.run_id,

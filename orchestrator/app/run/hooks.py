@@ -38,13 +38,13 @@ from orchestrator.domain.transitions.conclusion import (
     conclude_command,
     hook_begun,
     hook_ended,
-    hook_reverted,
 )
 from orchestrator.domain.transitions.hook_results import (
     hook_description,
     last_hook_result,
     module_outcome,
 )
+from orchestrator.domain.transitions.transitions import reverted
 from orchestrator.domain.values import replace
 from orchestrator.errors import (
     EngineFailed,
@@ -208,7 +208,7 @@ class HookRun:
             "ORCHESTRATOR_BLUEPRINT": deployment.blueprint,
             "ORCHESTRATOR_ENVIRONMENT": deployment.environment,
             "ORCHESTRATOR_STEP": self.name,
-            "ORCHESTRATOR_TARGET": str(record.target.target),
+            "ORCHESTRATOR_TARGET": str(record.target),
             "ORCHESTRATOR_RUN_ID": self.runner.session.run_id,
         }
 
@@ -286,7 +286,7 @@ class HookRun:
     def _conclude_module(self, marker: OperationRecord, result: StepResult) -> OperationRecord:
         stamp, how = self.services.stamp(), module_outcome(self.kind, result.record, result.fault)
         if how.fault is not None and not result.mutated:
-            return hook_reverted(marker, self.before, how.fault, stamp)
+            return reverted(marker, self.before, how.fault, stamp)
         return hook_ended(marker, self.before, how, stamp)
 
     def _check_new(self, record: OperationRecord | None) -> None:

@@ -27,8 +27,8 @@ def note_orphans(runner: StepRunner) -> None:
     Report the orphans that are alive and not touched by this run.
     """
     services, orphans = runner.services, _orphans(runner)
-    hooks = [str(r.target.target) for r in orphans if hook_of(r.target.step)]
-    alive = [str(r.target.target) for r in orphans if hook_of(r.target.step) is None]
+    hooks = [str(r.target) for r in orphans if hook_of(r.target.step)]
+    alive = [str(r.target) for r in orphans if hook_of(r.target.step) is None]
     if hooks:
         services.note(
             f"made by actions of steps that are no longer in the blueprint: {', '.join(hooks)}",

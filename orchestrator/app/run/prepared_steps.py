@@ -185,9 +185,7 @@ class PreparedSteps:
                 self.records[name] = record
                 continue
             check_not_live(self.services, self.deployment, record, wait=wait, takeover=takeover)
-            self.records[name] = (
-                self.services.store.newest(record.target.target) if wait else record
-            )
+            self.records[name] = self.services.store.newest(record.target) if wait else record
 
     def current_snapshot(self, step: Step) -> Snapshot:
         """

@@ -176,7 +176,7 @@ class _RunEnd(Struct, frozen=True):
             }
         except StoreUnavailable:
             return cls(session, request, error)
-        orphaned = [str(item.target.target) for item in alive_orphans(deployment, records.values())]
+        orphaned = [str(item.target) for item in alive_orphans(deployment, records.values())]
         recorded = verdict_of(rows, set(deployment.steps) - deployment.orphans, orphaned)
         under_way = recorded in (Verdict.RUNNING, Verdict.INTERRUPTED)
         failed = any(

@@ -69,7 +69,7 @@ def check_objects_visible(
     states = {item: state_of[item.key] for item in remote}
     gone = tuple(item for item in remote if states[item].state == "gone")
     visible = [item for item in remote if states[item].state == "remaining"]
-    target = f"{record.target.target}" if record else step.name
+    target = f"{record.target}" if record else step.name
     refresh = RefreshResult(gone, unexplained(gone, visible))
     check_vanished(target, before, refresh, accepted=options.accept_vanished)
     if absence_method(options.verify_absence, step.verify_absence, record) != "provider":

@@ -103,7 +103,7 @@ class AttemptFacts:
         target = deployment.target(step.name)
         return {
             "project": deployment.project,
-            "target": TargetRef(
+            "target_ref": TargetRef(
                 blueprint=target.blueprint, environment=target.environment, step=target.step
             ),
             "module_ref": step.module_ref,

@@ -133,8 +133,8 @@ class StateBindings(Struct, frozen=True):
         """
         lineages, places = {}, {}
         for record in records:
-            bound, name = record.provider_state, str(record.target.target)
-            if bound is None or record.status in NOTHING_THERE or record.target.target == own:
+            bound, name = record.provider_state, str(record.target)
+            if bound is None or record.status in NOTHING_THERE or record.target == own:
                 continue
             if bound.lineage:
                 lineages[bound.lineage] = name
@@ -249,7 +249,7 @@ def check_adopted(
     adopted = record.unproven(destroyed) if record is not None else ()
     if record is None or not adopted or accepted is not None:
         return
-    target = str(record.target.target)
+    target = str(record.target)
     out = shlex.join(["exec", target, "--", "state", "rm", *(item.address for item in adopted)])
     listed = "; ".join(
         f"{item.address} ({item.id}): {item.why}" if item.id else f"{item.address}: {item.why}"
@@ -342,7 +342,7 @@ def check_doubts(
         ages = [(observation.at - (d.at or record.updated_at)).total_seconds() for d in doubts]
         wait = f"; in {max(observation.settling_time - min(ages), 0):.0f} s a refresh can tell"
     raise InDoubt(
-        f"{record.target.target}: in doubt: {describe_doubts(doubts)}{wait}",
+        f"{record.target}: in doubt: {describe_doubts(doubts)}{wait}",
         hint=f"settle it first: {reconcile}",
     )
 

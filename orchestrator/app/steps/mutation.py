@@ -99,7 +99,7 @@ def mutate(session: Session, mutation: Mutation[E]) -> tuple[OperationRecord, E]
     evidence = mutation.call()
     outcome = mutation.conclude(marker, evidence)
     outcome = end_mutation(services, marker, outcome, mutation.spec)
-    session.forget_objects(str(marker.target.target))
+    session.forget_objects(str(marker.target))
     return outcome, evidence
 
 

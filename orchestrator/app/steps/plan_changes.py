@@ -122,7 +122,7 @@ def recorded_inputs_text(services: Services, record: OperationRecord | None) -> 
             pass
     if stored is None:
         raise StoreUnavailable(
-            f"{record.target.target}: the recorded inputs {record.resolved_inputs_file} are "
+            f"{record.target}: the recorded inputs {record.resolved_inputs_file} are "
             "not in the operation store",
             hint="is it the store that the target was applied with?",
         )

@@ -411,7 +411,7 @@ def warn_of_shared_objects(
         return
     address_of = {(parse_address(at).type, id_): at for at, id_ in taken_over.items()}
     for record in services.store.records():
-        other = str(record.target.target)
+        other = str(record.target)
         for ref in record.resources.inventory:
             address = address_of.get((ref.type, ref.id or ""))
             if other != target and address is not None:

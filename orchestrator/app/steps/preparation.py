@@ -178,7 +178,7 @@ def check_engine(info: EngineInfo, record: OperationRecord, *, allow_change: boo
     Raise Refused if another kind of engine wrote the target last; return a warning if a newer one
     did.
     """
-    last, target = record.engine, record.target.target
+    last, target = record.engine, record.target
     if record.status in NOTHING_THERE or last is None:
         return None
     if record.state_encryption and info.kind != "tofu":
@@ -332,7 +332,7 @@ def lock_of(services: Services, record: OperationRecord | None, snapshot: Snapsh
     """
     if record is None or record.module_digest != snapshot.digest:
         return None
-    return read_lock_file(services, str(record.target.target), snapshot.digest)
+    return read_lock_file(services, str(record.target), snapshot.digest)
 
 
 def initialise(

@@ -194,7 +194,7 @@ def _append(services: Services, entry: OperationRecord) -> OperationRecord:
     Append an entry with the checksum of the stored entry before it: the one in memory may have been
     judged by newer evidence.
     """
-    store, target = services.store, entry.target.target
+    store, target = services.store, entry.target
     if entry.sequence > 1:
         before = store.newest_known(target)
         if before is None or before.sequence != entry.sequence - 1:
@@ -244,7 +244,7 @@ def _plain(value: object) -> Json:
 
 
 def _spooled(services: Services, outcome: OperationRecord, exc: StoreUnavailable) -> Spooled:
-    target = outcome.target.target
+    target = outcome.target
     try:
         place = f"it is in {services.spool.put(outcome)}"
     except OrchestratorError as second:
@@ -276,7 +276,7 @@ def replay_spool(services: Services, deployment: Deployment) -> None:
     """
     ours = (deployment.blueprint, deployment.environment)
     for outcome in services.spool.pending():
-        target = outcome.target.target
+        target = outcome.target
         if (target.blueprint, target.environment) != ours:
             continue
         try:

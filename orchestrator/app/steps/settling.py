@@ -23,19 +23,19 @@ from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
-from orchestrator.domain.record.record import Attempt, Check, Fault, OperationRecord, Verification
+from orchestrator.domain.record.record import Check, Fault, OperationRecord, Verification
 from orchestrator.domain.record.states import READY, Condition, Liveness, Status
 from orchestrator.domain.recovery.command_line import command_line, reconcile_command
 from orchestrator.domain.target import HookKind, hook_step_name
 from orchestrator.domain.transitions.absence import MutationEvidence
-from orchestrator.domain.transitions.conclusion import conclude_command, hook_ended, hook_reverted
+from orchestrator.domain.transitions.conclusion import conclude_command, hook_ended
 from orchestrator.domain.transitions.hook_results import (
     hook_fault,
     last_hook_result,
     module_outcome,
 )
 from orchestrator.domain.transitions.ownership import imported_addresses
-from orchestrator.domain.transitions.transitions import restored
+from orchestrator.domain.transitions.transitions import reverted
 from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, Refused, StateDamaged
 from orchestrator.ports.engine import CallResult, CallSpec, RecoveredCall
@@ -73,15 +73,14 @@ def check_not_live(
             services.note(f"waiting for run {record.run_id}", step=record.target.step)
             announced = True
         busy = Busy(
-            f"{record.target.target}: {record.active_command} of run {record.run_id} "
-            "is still in progress",
+            f"{record.target}: {record.active_command} of run {record.run_id} is still in progress",
             hint="wait for it (--wait), or look at it with "
             f"`{command_line(deployment, 'recover')}`",
         )
         await_others(services, busy, wait=wait, seconds=1.0)
     if condition is Condition.SILENT and takeover is None:
         raise Busy(
-            f"{record.target.target}: run {record.run_id} has no recent heartbeat, and this "
+            f"{record.target}: run {record.run_id} has no recent heartbeat, and this "
             "machine cannot tell whether it is dead",
             hint="look on the machine it ran on; if it is dead, "
             f"`{reconcile_command(deployment, record.target.step)} --takeover WHY`",
@@ -164,7 +163,7 @@ def settle_hook(
             outcome = hook_ended(marker, before, how, services.stamp())
     if outcome is None:
         unbegun = hook_fault(kind, "the run was killed before it began", code="never_started")
-        outcome = hook_reverted(marker, before, unbegun, services.stamp())
+        outcome = reverted(marker, before, unbegun, services.stamp())
     outcome = end_mutation(services, marker, outcome, spec)
     last = outcome.last_attempt
     error = outcome.last_error or "it was done"
@@ -187,7 +186,7 @@ def _marker(
     """
     marker = prepared.record
     assert marker is not None, "only a record can be settled"
-    entries = services.store.history(marker.target.target)
+    entries = services.store.history(marker.target)
     return marker, next((e for e in entries if e.sequence == marker.sequence - 1), None)
 
 
@@ -201,7 +200,7 @@ def _command_evidence(
     recovered = services.engine.recover_call(masked, complete_log=maskable)
     if recovered.liveness is Liveness.ALIVE:
         raise Busy(
-            f"{marker.target.target}: {kind} of run {marker.run_id} is still at work",
+            f"{marker.target}: {kind} of run {marker.run_id} is still at work",
             hint="wait for it (--wait)",
         )
     if not recovered.started and services.files.read_run(marker.run_id) is not None:
@@ -226,11 +225,11 @@ def _outcome(
     recovered = services.engine.recover_call(spec, complete_log=recalled.secrets_known)
     if recovered.liveness is Liveness.ALIVE:
         raise Busy(
-            f"{marker.target.target}: the engine of run {marker.run_id} is still at work",
+            f"{marker.target}: the engine of run {marker.run_id} is still at work",
             hint="wait for it (--wait)",
         )
     lease = services.store.lease(marker.run_id)
-    heartbeat = lease.of(str(marker.target.target), marker.sequence) if lease else None
+    heartbeat = lease.of(str(marker.target), marker.sequence) if lease else None
     heard = heartbeat is not None and (heartbeat.in_flight or heartbeat.completed)
     never_began = not recovered.started and not heard
     if never_began and services.files.read_run(marker.run_id) is not None:
@@ -239,13 +238,7 @@ def _outcome(
             phase="record",
             summary="the run was killed before the engine started",
         )
-        attempt = Attempt(
-            command=marker.active_command or "apply",
-            run_id=marker.run_id,
-            at=services.clock.now(),
-            error=fault,
-        )
-        return restored(marker, before, attempt, services.stamp())
+        return reverted(marker, before, fault, services.stamp())
     evidence = _evidence(services, prepared.work_dir, marker, recovered, spec)
     evidence = replace(evidence, secrets_known=recalled.secrets_known)
     if heartbeat is not None and evidence.journal.extent != "complete":
@@ -290,7 +283,7 @@ def _evidence(
     ):
         raise Refused(
             "lineage",
-            f"{marker.target.target}: the provider state has lineage {state.lineage}, not {bound}",
+            f"{marker.target}: the provider state has lineage {state.lineage}, not {bound}",
             hint="it is another state than the one that was applied; restore the right one",
         )
     services.workdirs.make_state_private(root)

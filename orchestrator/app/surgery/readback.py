@@ -121,7 +121,7 @@ class DoubtReadback:
         step = self.prepared.step
         key = declared(step.identity, query.address)
         lookups: dict[str | None, Lookup | None] = {}
-        for entry in self.steps.services.store.history(self.record.target.target):
+        for entry in self.steps.services.store.history(self.record.target):
             for ref in entry.resources.inventory:
                 address = parse_address(ref.address)
                 if ref.id is None or declared(step.identity, address) != key:
@@ -208,8 +208,8 @@ def verify_destroyed(
     services, prepared = runner.services, runner.steps.prepared[name]
     evidence = runner.steps.evidence(name)
     state = pull(services, prepared.work_dir, evidence, "pull-gone")
-    check_state(str(record.target.target), record, state, prepared.reconcile)
-    objects = objects_of_last_life(services.store.history(record.target.target))
+    check_state(str(record.target), record, state, prepared.reconcile)
+    objects = objects_of_last_life(services.store.history(record.target))
     vanished = [item.ref for item in record.resources.still_released if item.how == "vanished"]
     remote = [ref for ref in (*objects, *vanished) if has_remote_side(ref.provider)]
     answers = _ask(runner, name, record, [ref for ref in remote if ref.id is not None])
@@ -220,7 +220,7 @@ def verify_destroyed(
         (ref.type, ref.id)
         for other in services.store.records()
         for ref in other.resources.inventory
-        if other.target.target != record.target.target
+        if other.target != record.target
     }
     at = services.clock.now()
     existing = {

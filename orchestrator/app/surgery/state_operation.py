@@ -147,7 +147,7 @@ def _start_imports(runner: StepRunner, marker: OperationRecord) -> None:
         if item.action == "import":
             runner.session.object_started(
                 InFlight(
-                    target=str(marker.target.target),
+                    target=str(marker.target),
                     address=item.address,
                     action=item.action,
                     started_at=runner.services.clock.now(),

@@ -5,6 +5,7 @@ The syntax of ``${...}``: parses text into references with their offsets.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -24,31 +25,29 @@ ReferenceKind = Literal[
     "run_id",
 ]
 _WORD = r"[A-Za-z_][A-Za-z0-9_-]*"
-_NAME = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
-_PATTERNS: tuple[tuple[ReferenceKind, re.Pattern[str]], ...] = (
-    ("input", re.compile(rf"inputs\.({_WORD})")),
-    ("step_output", re.compile(rf"steps\.({_NAME})\.outputs\.({_WORD})")),
-    ("own_output", re.compile(rf"outputs\.({_WORD})")),
-    ("env", re.compile(r"env\.([A-Za-z_][A-Za-z0-9_]*)")),
-    ("blueprint_name", re.compile(r"blueprint\.name")),
-    ("environment", re.compile(r"environment")),
-    ("step_name", re.compile(r"step\.name")),
-    ("target_id", re.compile(r"target\.id")),
-    ("each_key", re.compile(r"each\.key")),
-    ("run_id", re.compile(r"run\.id")),
-)
-_FORMS = (
-    "inputs.NAME",
-    "steps.STEP.outputs.NAME",
-    "outputs.NAME",
-    "env.NAME",
-    "blueprint.name",
-    "environment",
-    "step.name",
-    "target.id",
-    "each.key",
-    "run.id",
-)
+_FORMS: Mapping[ReferenceKind, str] = {
+    "input": "inputs.NAME",
+    "step_output": "steps.STEP.outputs.NAME",
+    "own_output": "outputs.NAME",
+    "env": "env.VARIABLE",
+    "blueprint_name": "blueprint.name",
+    "environment": "environment",
+    "step_name": "step.name",
+    "target_id": "target.id",
+    "each_key": "each.key",
+    "run_id": "run.id",
+}
+#: What the words in capitals stand for.
+_NAMES = {
+    "NAME": _WORD,
+    "STEP": r"[A-Za-z0-9_][A-Za-z0-9_-]*",
+    "VARIABLE": r"[A-Za-z_][A-Za-z0-9_]*",
+}
+_PLACEHOLDER = re.compile("|".join(_NAMES))
+_PATTERNS = {
+    kind: re.compile(_PLACEHOLDER.sub(lambda name: f"({_NAMES[name[0]]})", re.escape(form)))
+    for kind, form in _FORMS.items()
+}
 _PATH = re.compile(rf'\.(?P<key>{_WORD})|\[(?P<index>\d{{1,9}})\]|\["(?P<quoted>[^"\\]*)"\]')
 _WITH_PATH = ("input", "step_output", "own_output")
 
@@ -64,19 +63,8 @@ class Reference(Struct, frozen=True):
     path: ValuePath = ()
 
     def __str__(self) -> str:
-        match self.kind:
-            case "input":
-                base = f"inputs.{self.names[0]}"
-            case "step_output":
-                base = f"steps.{self.names[0]}.outputs.{self.names[1]}"
-            case "own_output":
-                base = f"outputs.{self.names[0]}"
-            case "env":
-                base = f"env.{self.names[0]}"
-            case "environment":
-                base = "environment"
-            case "blueprint_name" | "step_name" | "target_id" | "each_key" | "run_id":
-                base = self.kind.replace("_", ".")
+        names = iter(self.names)
+        base = _PLACEHOLDER.sub(lambda _: next(names), _FORMS[self.kind])
         return base + path_text(self.path)
 
 
@@ -152,7 +140,7 @@ def _parse_reference(
     inner: str, path: ValuePath, start: int, issues: list[Issue]
 ) -> Reference | None:
     body = inner.strip()
-    for kind, pattern in _PATTERNS:
+    for kind, pattern in _PATTERNS.items():
         match = pattern.match(body)
         if match is None:
             continue
@@ -164,9 +152,9 @@ def _parse_reference(
             continue
         return Reference(kind, match.groups(), tuple(steps))
     head = body.split(".")[0].split("(")[0]
-    hint = did_you_mean(head, dict.fromkeys(form.partition(".")[0] for form in _FORMS))
-    if any(form.startswith(f"{head}.") or form == head for form in _FORMS):
-        hint = "references are " + ", ".join(_FORMS)
+    hint = did_you_mean(head, dict.fromkeys(form.partition(".")[0] for form in _FORMS.values()))
+    if any(form.startswith(f"{head}.") or form == head for form in _FORMS.values()):
+        hint = "references are " + ", ".join(_FORMS.values())
     if not hint.startswith("did"):
         hint += "; write $${ for the text ${ itself"
     issues.append(Issue(path, start, f"'${{{inner}}}' is not a reference", hint))

@@ -295,7 +295,7 @@ def whose(records: Iterable[OperationRecord], kind: str, ids: Collection[str]) -
     manages them.
     """
     for record in records:
-        target, resources = record.target.target, record.resources
+        target, resources = record.target, record.resources
         for ref in resources.inventory:
             if ref.type == kind and ref.id in ids:
                 return f"it is {ref.name} of {target}", False

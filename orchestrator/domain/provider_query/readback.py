@@ -102,7 +102,7 @@ def known_objects(
     """
     doubtful = {doubt.address for doubt in own.resources.in_doubt if doubt.action == "create"}
     managed = {
-        (ref.type, ref.id): f"{ref.address} of {record.target.target}"
+        (ref.type, ref.id): f"{ref.address} of {record.target}"
         for record in (*others, own)
         for ref in record.resources.inventory
         if ref.id is not None and not (record.target == own.target and ref.address in doubtful)
@@ -111,7 +111,7 @@ def known_objects(
     for item in state.objects:
         if item.id is not None:
             ids_in_state.setdefault(parse_address(item.address).resource, set()).add(item.id)
-            managed[item.type, item.id] = f"{item.address} of {own.target.target}"
+            managed[item.type, item.id] = f"{item.address} of {own.target}"
     return KnownObjects(
         managed,
         {resource: frozenset(ids) for resource, ids in ids_in_state.items()},

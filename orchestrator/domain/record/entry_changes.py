@@ -61,7 +61,7 @@ class EntryChanges(TypedDict, total=False):
     rerun_inputs_file: str | None
     run_record: str | None
     project: str
-    target: TargetRef
+    target_ref: TargetRef
     sequence: int
     entry_id: str
     previous_status: Status | None

@@ -62,10 +62,6 @@ class TargetRef(RecordModel):
     environment: Word
     step: Word
 
-    @property
-    def target(self) -> Target:
-        return Target(self.blueprint, self.environment, self.step)
-
 
 #: How a diagnostic begins that was made of an engine's crash.
 CRASHED = "the engine crashed"
@@ -266,7 +262,7 @@ class OperationRecord(RecordModel):
     run_record: Word | None = None
 
     project: Word
-    target: TargetRef
+    target_ref: TargetRef = Field(alias="target")
     sequence: int = Field(ge=1)
     entry_id: Word
     previous_status: Status | None = None
@@ -311,6 +307,10 @@ class OperationRecord(RecordModel):
     unavailable_secrets: tuple[Word, ...] = ()  # what a destroy went without, as it was told to
     previous_checksum: Word | None = None  # of the entry before, see `checksum_of`
     targets: tuple[Word, ...] = ()  # of a targeted apply; while it is set the target is not `ok`
+
+    @property
+    def target(self) -> Target:
+        return Target(self.target_ref.blueprint, self.target_ref.environment, self.target_ref.step)
 
     @property
     def deleted_in_state(self) -> tuple[ObjectRef, ...]:

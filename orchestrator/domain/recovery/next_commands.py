@@ -44,6 +44,7 @@ _PURPOSES: Mapping[Remedy, str] = {
     Remedy.VERIFY: "run the checks again; everything was applied",
     Remedy.RETRY: "apply again what that run left undone, from the files that it had",
     Remedy.REDEPLOY: "apply what is still missing; it shows that first",
+    Remedy.COMPENSATE: "continue the compensation, once the cause is fixed",
     Remedy.DESTROY: "continue the destroy",
 }
 
@@ -288,7 +289,8 @@ def _says_missing(options: Sequence[str]) -> bool:
 
 def _other_remedies(ended: EndedCommand, steps: Sequence[Advice]) -> Iterator[NextCommand]:
     """
-    Yield the recommended commands, except the one that ended.
+    Yield the recommended commands, except the one that ended: of retries and compensations one for
+    each step, else one for all.
     """
     if any(item.situation is Situation.TARGETED for item in steps):
         yield NextCommand(command=ended.other("apply"), why="apply what was left out")
@@ -304,18 +306,9 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[Advice]) -> Iterator[Ne
         is_own = remedy is _REMEDY_OF.get(ended.verb)
         if not items or (is_own and remedy not in (Remedy.VERIFY, Remedy.COMPENSATE)):
             continue
-        if remedy is Remedy.COMPENSATE:
-            yield from (
-                NextCommand(
-                    command=command_of(item, remedy) or "",
-                    why="continue the compensation, once the cause is fixed",
-                )
-                for item in items
-            )
-            continue
         if remedy in (Remedy.RETRY, Remedy.REDEPLOY) and ended.verb in APPLYING:
-            continue  # the command that ended goes on with it
-        if remedy is Remedy.RETRY:
+            continue  # the command that ended continues with it
+        if remedy in (Remedy.RETRY, Remedy.COMPENSATE):
             yield from map(_recommended, items)
             continue
         verb = {Remedy.VERIFY: "verify", Remedy.DESTROY: "destroy"}.get(remedy, "apply")
@@ -432,12 +425,12 @@ def about_orphans(
     Yield the commands for orphans; none if an earlier version applied one without storing its
     deployment: all would be refused.
     """
-    alive = [r for _, r in sorted(records.items()) if str(r.target.target) in orphaned]
+    alive = [r for _, r in sorted(records.items()) if str(r.target) in orphaned]
     steps = [record for record in alive if step_of(record.target.step) == record.target.step]
     if any(record.deployment is None for record in steps):
         return
     uncertain = [
-        str(record.target.target)
+        str(record.target)
         for record in alive
         if record.status is Status.RUNNING or record.resources.in_doubt
     ]
@@ -456,7 +449,7 @@ def about_orphans(
         options = ("--orphaned", "--step", record.target.step, "--reason", "WHY")
         yield NextCommand(
             command=command_line(blueprint, "release", *options),
-            why=f"{record.target.target} is retained{_for(record.retained)}: no destroy touches "
+            why=f"{record.target} is retained{_for(record.retained)}: no destroy touches "
             "it before it is released",
         )
 

@@ -13,7 +13,6 @@ from orchestrator.domain.record.entry_changes import EntryChanges, EntryStamp
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, PlannedAction, Resources, moves
 from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules
 from orchestrator.domain.record.record import (
-    Attempt,
     Command,
     Fault,
     HookResult,
@@ -65,7 +64,7 @@ from orchestrator.domain.transitions.transitions import (
     gone,
     in_run,
     next_entry,
-    restored,
+    reverted,
     succeeded,
     with_fault,
 )
@@ -155,16 +154,6 @@ def hook_ended(
     return next_entry(marker, stamp, Trigger.FAIL, changes, content=before)
 
 
-def hook_reverted(
-    marker: OperationRecord, before: OperationRecord, fault: Fault, stamp: EntryStamp
-) -> OperationRecord:
-    """
-    Return the record from before a hook that never began, or provably changed nothing.
-    """
-    attempt = Attempt(command=active_hook(marker), run_id=marker.run_id, at=stamp.at, error=fault)
-    return restored(marker, before, attempt, stamp)
-
-
 def _hook(kind: HookKind, result: HookResult) -> EntryChanges:
     return {"compensation": result} if kind == "compensate" else {"before_destroy": result}
 
@@ -197,9 +186,7 @@ def conclude(
     if is_parent_destroy(marker):
         return _end_with_parent(marker, before, evidence, stamp)
     if evidence.touched_nothing:
-        fault = engine_fault(command, evidence, ())
-        attempt = Attempt(command=command, run_id=marker.run_id, at=stamp.at, error=fault)
-        return restored(marker, before, attempt, stamp)
+        return reverted(marker, before, engine_fault(command, evidence, ()), stamp)
     resources = Assessment(
         marker.resources.planned,
         journal,
@@ -258,10 +245,10 @@ def conclude_command(
     kind = active_hook(marker)
     if evidence.not_started is not None:
         fault = hook_fault(kind, evidence.not_started, code="not_started")
-        return hook_reverted(marker, before, fault, stamp)
+        return reverted(marker, before, fault, stamp)
     if evidence.never_began:
         fault = hook_fault(kind, "stopped by a signal before it began", code="stopped")
-        return hook_reverted(marker, before, fault, stamp)
+        return reverted(marker, before, fault, stamp)
     last = last_hook_result(marker, kind)
     assert last is not None, "the marker tells of its hook"
     outcome = command_outcome(
@@ -311,8 +298,7 @@ def _end_with_parent(
         )
     fault = engine_fault("destroy", evidence, ())
     if state is not None:
-        attempt = Attempt(command="destroy", run_id=marker.run_id, at=stamp.at, error=fault)
-        return restored(marker, before, attempt, stamp)
+        return reverted(marker, before, fault, stamp)
     return failed(marker, fault, {"absence": None}, stamp, command="destroy")
 
 

@@ -221,6 +221,17 @@ def restored(
     return next_entry(marker, stamp, Trigger.REVERT, nothing)
 
 
+def reverted(
+    marker: OperationRecord, before: OperationRecord | None, fault: Fault, stamp: EntryStamp
+) -> OperationRecord:
+    """
+    Return the record from before a mutation or hook that never began, or provably changed nothing.
+    """
+    command = marker.active_command or "apply"
+    attempt = Attempt(command=command, run_id=marker.run_id, at=stamp.at, error=fault)
+    return restored(marker, before, attempt, stamp)
+
+
 def gone(
     previous: OperationRecord,
     absence: Absence,
