@@ -737,6 +737,12 @@ def test_by_hand_nobody_is_sent_to_delete_what_the_address_holds() -> None:
     record = failed(resources=Resources(in_doubt=(LOST,), inventory=(held,)))
     said, _ = offered("manual", record)
     assert "delete by hand what exists beside i-7" in said
+    assert "adopt what exists" not in said
+
+    free = LOST.model_copy(update={"address": "aws_instance.free"})
+    both = failed(resources=Resources(in_doubt=(LOST, free), inventory=(held,)))
+    said, _ = offered("manual", both)
+    assert "adopt what exists of aws_instance.free (`--adopt ADDRESS=ID`), delete by hand" in said
 
 
 def test_what_left_the_state_is_taken_back_by_its_id() -> None:

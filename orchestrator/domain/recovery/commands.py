@@ -385,10 +385,16 @@ def _what_exists(context: RecoveryContext) -> str:
     """
     Return what a person can do with an object in doubt that they have found.
     """
+    ways = []
     if context.takeable:
-        return "adopt what exists (`--adopt ADDRESS=ID`)"
-    occupants = ", ".join(context.rivals.values())
-    return f"delete by hand what exists beside {occupants}: the provider state holds that there"
+        free = dict.fromkeys(doubt.address for doubt in context.takeable)
+        of = f" of {', '.join(free)}" if context.rivals else ""
+        ways.append(f"adopt what exists{of} (`--adopt ADDRESS=ID`)")
+    if context.rivals:
+        occupants = ", ".join(context.rivals.values())
+        where = "the provider state holds that there"
+        ways.append(f"delete by hand what exists beside {occupants}: {where}")
+    return ", ".join(ways)
 
 
 def _rebuild(context: RecoveryContext) -> str:
