@@ -148,6 +148,16 @@ def test_a_destroy_is_not_offered_after_a_refusal() -> None:
     assert not any(" destroy " in x.command for x in found)
 
 
+def test_a_destroy_is_not_offered_while_somebody_else_has_the_state_lock() -> None:
+    """
+    It would end as the apply did.
+    """
+    resources = entry().resources.model_copy(update={"inventory": refs("aws_vpc.this vpc-1")})
+    item = failed(StepFacts(lock="id 7, who ann@ci"), resources=resources)
+    found = after_run(ended(), [item], alive=[item])
+    assert not any(" destroy " in x.command for x in found)
+
+
 def test_a_failed_move_of_the_state_is_offered_again() -> None:
     """
     It is about one target.

@@ -359,7 +359,8 @@ def _destroying(
         return  # it would not end `destroyed`
     listed = {item.step for item in (*alive, *unfinished)}
     for item in (*alive, *unfinished):
-        if not item.allows(Remedy.DESTROY) or item.context.facts.vanished:
+        facts = item.context.facts
+        if not item.allows(Remedy.DESTROY) or facts.vanished or facts.lock is not None:
             return
         if set(item.context.neighbours.dependents) - listed:
             return
