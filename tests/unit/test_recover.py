@@ -14,6 +14,7 @@ from orchestrator.app.commands.history import newest_runs, run_details, step_log
 from orchestrator.app.commands.recover import recover
 from orchestrator.app.commands.status import check_expectation, status_of
 from orchestrator.app.inspection.earlier_runs import READ, RUNS
+from orchestrator.app.inspection.read_context import select_targets
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Retain, StepSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
@@ -137,6 +138,26 @@ def test_a_run_that_failed_long_ago_is_retried_like_any_other(desk: Desk) -> Non
         ran(desk, f"20300106T000000{number:03}Z-000000", ended("server"))
     error(desk, run_id=FIRST)
     assert row(desk).recommended == "retry"
+
+
+@pytest.mark.parametrize(
+    ("patterns", "exclude", "selected"),
+    [
+        ([], [], None),
+        (["net*", "dns"], [], {"network", "dns"}),
+        ([], ["server"], {"network", "dns"}),
+        (["gone"], [], {"gone"}),
+        (["gone", "dns"], [], {"gone", "dns"}),
+    ],
+)
+def test_steps_are_selected_by_pattern_and_orphans_by_name(
+    desk: Desk, patterns: list[str], exclude: list[str], selected: set[str] | None
+) -> None:
+    """
+    Alone the name of an orphan selects no step.
+    """
+    desk.has("gone")
+    assert select_targets(desk.reader, outline(), patterns, exclude) == selected
 
 
 def test_a_failed_run_is_offered_as_a_whole_too(desk: Desk) -> None:
