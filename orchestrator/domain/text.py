@@ -38,7 +38,7 @@ Word = Annotated[str, MachineWord()]
 
 
 def is_text(text: str) -> bool:
-    """
+    r"""
     Return whether the text can be written as UTF-8.
 
     >>> is_text("caf\u00e9"), is_text("caf\udce9")
@@ -52,7 +52,7 @@ def is_text(text: str) -> bool:
 
 
 def shown_text(text: str) -> str:
-    """
+    r"""
     Return the text with a replacement character for each byte that is not UTF-8.
 
     >>> shown_text("caf\udce9") == "caf\ufffd"

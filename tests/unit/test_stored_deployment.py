@@ -16,6 +16,7 @@ from orchestrator.domain.blueprint.stored_deployment import (
     StoredDeployment,
     UnreadableDeployment,
     changed_secrets,
+    changed_variables,
     content_digest,
     parse_deployment,
     stored_form,
@@ -217,6 +218,7 @@ def test_a_changed_secret_is_told_by_its_name(
     """
     stored = stored_form(project.load(environ=ENVIRON), KEY)
     assert changed_secrets(stored, project.load(environ=ENVIRON | change), KEY) == expected
+    assert changed_variables(stored, ENVIRON | change, KEY) == expected
 
 
 def test_a_changed_literal_secret_is_told(project: ProjectOnDisk) -> None:
@@ -231,7 +233,8 @@ def test_a_changed_literal_secret_is_told(project: ProjectOnDisk) -> None:
 
 def test_with_another_key_no_secret_counts_as_the_same(project: ProjectOnDisk) -> None:
     """
-    A digest of another project key proves nothing: every secret must be accepted then.
+    A digest of another project key proves nothing: every secret must be accepted then, and of no
+    variable it is known that it has changed.
     """
     deployment = project.load(environ=ENVIRON)
     stored = stored_form(deployment, KEY)
@@ -241,6 +244,7 @@ def test_with_another_key_no_secret_counts_as_the_same(project: ProjectOnDisk) -
         "steps.server.inputs.written",
         'steps.server["@compensate"].inputs.written',
     )
+    assert changed_variables(stored, {"TOKEN": "another"}, b"o" * 32) == ()
 
 
 def test_what_is_not_understood_is_not_left_out(project: ProjectOnDisk) -> None:

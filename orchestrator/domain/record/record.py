@@ -80,6 +80,12 @@ class Diagnostic(RecordPart):
 
     @property
     def place(self) -> tuple[str | None, int | None]:
+        """
+        The file and the line.
+
+        >>> Diagnostic(summary="no", at="main.tf:3").place, Diagnostic(summary="no").place
+        (('main.tf', 3), (None, None))
+        """
         file, _, line = (self.at or "").rpartition(":")
         return (file, int(line)) if file and line.isdecimal() else (self.at, None)
 
