@@ -59,7 +59,7 @@ class EngineInfo(Struct, frozen=True):
 class Init(Struct, frozen=True):
     """
     ``init -reconfigure``; ``upgrade`` selects provider versions anew. ``backend_file`` holds
-    backend settings beside those of the configuration.
+    backend settings beside those of the configuration, relative to the call's directory.
     """
 
     verb: ClassVar[str] = "init"

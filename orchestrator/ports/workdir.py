@@ -156,7 +156,7 @@ class WorkDir(Struct, frozen=True):
     project. ``required_providers`` and ``provider_blocks`` are the generated ones, in Terraform's
     JSON syntax, the blocks by local name. ``init_key`` is equal for directories whose ``init``
     differs only in the state location; "" if unknown. ``backend_file`` holds the backend settings
-    for ``init``, None if the configuration has them all.
+    for ``init``, relative to ``directory``; None if the configuration has them all.
     """
 
     directory: Path

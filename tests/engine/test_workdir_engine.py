@@ -43,6 +43,7 @@ class Place:
     def __init__(self, root: Path, program: tuple[str, ...]) -> None:
         self.root = root
         self.module = root / "modules/app"
+        self.module.mkdir(parents=True)
         self._program = program
         self._kind = "tofu" if "tofu" in program[0] else "terraform"
         self.cloud = Cloud(root / "cloud.db")
@@ -82,7 +83,8 @@ class Place:
 
 @pytest.fixture
 def place(tmp_path: Path, program: tuple[str, ...]) -> Place:
-    return Place(tmp_path, program)
+    # Of an argument with a "=" engines take the first part for the name of a setting.
+    return Place(tmp_path / "size=small", program)
 
 
 def planned(root: Root) -> list[tuple[str, str, Any]]:

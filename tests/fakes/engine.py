@@ -432,7 +432,7 @@ class _Call:
             settings = pygohcl.loads(generated.read_text())["terraform"]["backend"]
             ((kind, config),) = settings.items()
             if backend_file is not None:
-                config |= pygohcl.loads(backend_file.read_text())
+                config |= pygohcl.loads((self._spec.directory / backend_file).read_text())
             note = self._spec.directory / ".terraform" / "terraform.tfstate"
             note.parent.mkdir(exist_ok=True)
             note.write_text(json.dumps({"backend": {"type": kind, "config": config}}))

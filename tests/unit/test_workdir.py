@@ -81,7 +81,7 @@ class Project:
         assert root.backend_file is not None
         backend = {
             "type": root.backend_type,
-            "config": pygohcl.loads(root.backend_file.read_text()),
+            "config": pygohcl.loads((root.directory / root.backend_file).read_text()),
         }
         text = json.dumps({"version": 3, "backend": backend})
         write(root.directory / ".terraform/terraform.tfstate", text)
@@ -614,7 +614,9 @@ def test_layout(project: Project) -> None:
         "terraform": {"backend": {"local": {}}}
     }
     assert root.backend_file is not None
-    assert pygohcl.loads(root.backend_file.read_text()) == {"path": f"{state}/network.tfstate"}
+    assert pygohcl.loads((root.directory / root.backend_file).read_text()) == {
+        "path": f"{state}/network.tfstate"
+    }
     modes = {
         path: path.stat().st_mode & 0o777
         for path in [root.directory, state, *root.directory.rglob("*")]

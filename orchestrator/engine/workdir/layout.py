@@ -281,11 +281,13 @@ class Layout:
 
     def write_backend(self, settings: str) -> Path:
         """
-        Write the backend settings for ``init``, beside the module's files.
+        Write the backend settings for ``init``, beside the module's files, and return their path
+        from the module's directory, which holds no "=" whatever the project is called: engines take
+        an argument with one for a setting.
         """
         path = self._notes / "backend.tfbackend"
         write_private(path, settings.encode())
-        return path
+        return Path(os.path.relpath(path, self.directory))
 
     def write_note(self, name: str, content: Json) -> None:
         """
