@@ -21,12 +21,10 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)
 	$(BIN)/orchestrator demo $(ARGS)
 
-test: $(STAMP) tests/__pycache__
+# First compiled once, else each worker compiles all tests. What fails there, the tests will say.
+test: $(STAMP)
+	-@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only -qq >/dev/null
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
-
-# Else each worker compiles all tests, all at the same time. What fails here, the tests will say.
-tests/__pycache__: | $(STAMP)
-	-@$(BIN)/python -m pytest --collect-only -qq >/dev/null
 
 check: lint test
 
