@@ -20,7 +20,7 @@ from orchestrator.domain.record.states import Condition, Liveness, Status, StepS
 from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.command_line import RecordedBlueprint
 from orchestrator.domain.recovery.commands import offers
-from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
+from orchestrator.domain.recovery.context import RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.recovery.messages import hint_of
 from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.target import Target
@@ -57,7 +57,7 @@ def row(context: RecoveryContext, **evidence: Json) -> RecoveryStep:
         situation=advice.situation,
         last_error=known.last_error if known else None,
         hint=hint_of(fault, context.doubts) if fault else None,
-        blocked_by=() if known else tuple(context.neighbours.unready),
+        blocked_by=() if known else tuple(context.unready),
         evidence=StepEvidence.model_validate(evidence),
         actions=offers(advice),
         recommended=advice.recommended,
@@ -89,7 +89,7 @@ def uncertain(item: Doubt) -> ObjectInDoubt:
 def step(
     name: str, known: OperationRecord | None, facts: StepFacts, **position: Json
 ) -> RecoveryContext:
-    return RecoveryContext(WEB, name, known, Neighbours(**position), facts)
+    return RecoveryContext(WEB, name, known, facts, **position)
 
 
 LOST = doubt(

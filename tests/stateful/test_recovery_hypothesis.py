@@ -17,7 +17,6 @@ from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.command_line import RecordedBlueprint
 from orchestrator.domain.recovery.commands import offers
 from orchestrator.domain.recovery.context import (
-    Neighbours,
     RecoveryContext,
     Remedy,
     Situation,
@@ -79,12 +78,7 @@ records = st.builds(
     targets=st.lists(texts, max_size=1).map(tuple),
 )
 neighbours = st.sampled_from([{}, {}, {"net": "error"}, {"net": "ok", "dns": "running"}])
-positions = st.builds(
-    Neighbours,
-    unready=neighbours,
-    dependents=neighbours,
-    children=st.lists(texts, max_size=1).map(tuple),
-)
+children = st.lists(texts, max_size=1).map(tuple)
 
 
 blockers = st.builds(
@@ -117,7 +111,15 @@ def contexts(draw: st.DrawFn) -> RecoveryContext:
         retained_because=draw(seldom),
         compensates=draw(st.booleans()),
     )
-    return RecoveryContext(WEB, "compute", record, draw(positions), facts)
+    return RecoveryContext(
+        WEB,
+        "compute",
+        record,
+        facts,
+        unready=draw(neighbours),
+        dependents=draw(neighbours),
+        children=draw(children),
+    )
 
 
 @given(contexts())
@@ -131,7 +133,7 @@ def test_exactly_one_action_is_recommended_and_it_can_be_taken(context: Recovery
     if found.recommended is not None:
         assert found.recommended in available
     else:
-        assert found.situation in QUIET or context.neighbours.unready
+        assert found.situation in QUIET or context.unready
     assert [choice.remedy for choice in found.remedies] == list(Remedy)
 
 
@@ -176,7 +178,7 @@ def test_only_what_may_be_there_is_destroyed_and_nothing_under_its_dependents(
     destroy = next(c for c in advise(context).remedies if c.remedy is Remedy.DESTROY)
     if destroy.available:
         assert context.status not in (None, Status.RETAINED, *NOTHING_THERE)
-        assert not context.neighbours.dependents
+        assert not context.dependents
         assert context.facts.retained_because is None
 
 

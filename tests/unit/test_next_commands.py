@@ -14,7 +14,7 @@ from orchestrator.domain.record.record import Fault, HookResult
 from orchestrator.domain.recovery.advice import Advice, advise
 from orchestrator.domain.recovery.command_line import RecordedBlueprint
 from orchestrator.domain.recovery.commands import command_of
-from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
+from orchestrator.domain.recovery.context import RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.recovery.next_commands import EndedCommand, after_run
 from orchestrator.domain.text import Json
 from tests.fakes.entries import entry
@@ -27,7 +27,7 @@ def failed(facts: StepFacts | None = None, **changes: Json) -> Advice:
     fault = Fault(code="engine_failed", phase="apply", summary="capacity")
     fields: dict[str, Json] = {"status": "error", "failed_command": "apply", "error": fault}
     record = entry(**(fields | changes))
-    context = RecoveryContext(WEB, "server", record, Neighbours(), facts or StepFacts())
+    context = RecoveryContext(WEB, "server", record, facts or StepFacts())
     return advise(context)
 
 
@@ -69,7 +69,7 @@ def test_what_exists_can_be_taken_down_although_a_dependent_made_nothing() -> No
     """
     resources = entry().resources.model_copy(update={"inventory": refs("aws_vpc.this vpc-1")})
     below = RecoveryContext(
-        WEB, "network", entry(resources=resources), Neighbours(dependents={"server": "error"})
+        WEB, "network", entry(resources=resources), dependents={"server": "error"}
     )
     offered = after_run(ended(selection=()), [failed()], alive=[advise(below)])
 
@@ -96,7 +96,7 @@ def test_a_step_that_is_well_does_not_keep_a_retry_from_being_offered() -> None:
     """
     The retry skips it.
     """
-    well = advise(RecoveryContext(WEB, "network", entry(), Neighbours(), StepFacts()))
+    well = advise(RecoveryContext(WEB, "network", entry(), StepFacts()))
     steps = [failed(StepFacts(failed_run="R1")), well]
     assert any(" retry " in x.command for x in after_run(ended("retry"), steps))
 

@@ -26,7 +26,6 @@ from orchestrator.domain.recovery.advice import CASES, NOT_CALLED_FOR, PRECONDIT
 from orchestrator.domain.recovery.command_line import RecordedBlueprint
 from orchestrator.domain.recovery.commands import command_of, offers
 from orchestrator.domain.recovery.context import (
-    Neighbours,
     RecoveryContext,
     Remedy,
     Situation,
@@ -123,7 +122,7 @@ class Row:
     recommended: str | None
     offers: str
     facts: StepFacts = FULL
-    position: Neighbours = field(default_factory=Neighbours)
+    position: dict[str, Json] = field(default_factory=dict)
     codes: dict[str, str] = field(default_factory=dict)
     is_orphan: bool = False
 
@@ -337,7 +336,7 @@ ROWS = (
         S.NEVER,
         None,
         "",
-        position=Neighbours(unready={"network": "error"}),
+        position={"unready": {"network": "error"}},
         codes={"redeploy": "upstream"},
     ),
     Row(
@@ -385,7 +384,7 @@ ROWS = (
         None,
         "verify redeploy rollback compensate",
         StepFacts(earlier_run="R0", compensates=True),
-        position=Neighbours(dependents={"server": "ok"}),
+        position={"dependents": {"server": "ok"}},
         codes={"destroy": "dependents"},
     ),
     Row(
@@ -614,7 +613,7 @@ ROWS = (
         S.FAILED,
         None,
         "reconcile compensate destroy",
-        position=Neighbours(unready={"network": "error"}),
+        position={"unready": {"network": "error"}},
         codes={"retry": "upstream", "redeploy": "upstream", "rollback": "upstream"},
     ),
 )
@@ -622,7 +621,7 @@ ROWS = (
 
 def context(row: Row) -> RecoveryContext:
     return RecoveryContext(
-        WEB, "compute", row.record, row.position, row.facts, is_orphan=row.is_orphan
+        WEB, "compute", row.record, row.facts, is_orphan=row.is_orphan, **row.position
     )
 
 
@@ -970,9 +969,9 @@ def test_what_takes_along_the_dependents_of_an_orphan_selects_orphans() -> None:
         WEB,
         "compute",
         entry(resources=Resources(inventory=refs("aws_vpc.this vpc-1"))),
-        Neighbours(dependents={"server": "ok"}),
         StepFacts(vanished=True, destroying=True),
         is_orphan=True,
+        dependents={"server": "ok"},
     )
     assert command_of(advise(found), Remedy.MANUAL) == (
         "orchestrator destroy web -e prod --orphaned --step compute --step server "

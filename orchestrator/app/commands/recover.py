@@ -104,7 +104,7 @@ def _step(inspection: Inspection, advice: Advice) -> RecoveryStep:
         condition=inspection.condition(step),
         situation=advice.situation,
         hint=_hint(context, fault) if fault else None,
-        blocked_by=tuple(context.neighbours.unready) if waits else (),
+        blocked_by=tuple(context.unready) if waits else (),
         evidence=_evidence(inspection, context),
         actions=offers(advice),
         recommended=advice.recommended,
@@ -150,7 +150,7 @@ def _evidence(inspection: Inspection, context: RecoveryContext) -> StepEvidence:
         parent=inspection.summary.steps[step].owned_by
         if step in inspection.summary.steps
         else None,
-        children=context.neighbours.children,
+        children=context.children,
     )
 
 

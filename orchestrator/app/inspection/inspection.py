@@ -40,10 +40,11 @@ from orchestrator.domain.record.states import (
     StepStatus,
 )
 from orchestrator.domain.record.verdicts import with_failed_attempt
-from orchestrator.domain.recovery.context import Neighbours, RecoveryContext, Remedy, StepFacts
+from orchestrator.domain.recovery.context import RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import HookKind, Target, hook_of, step_of
 from orchestrator.domain.text import CREDENTIAL
+from orchestrator.domain.values import replace
 from orchestrator.errors import Reason
 
 _ERRORED = "errored.tfstate"
@@ -116,24 +117,21 @@ class Inspection:
         """
         Return everything that advice on a step depends on.
         """
-        record = self.newest(step)
-        return RecoveryContext(
+        record, graph = self.newest(step), self.summary.graph
+        context = RecoveryContext(
             blueprint=self.summary,
             step=step,
             record=record,
-            neighbours=self.position(step),
             facts=self.facts(step, record),
-            is_orphan=step_of(step) not in self.summary.graph,
+            is_orphan=step_of(step) not in graph,
         )
-
-    def position(self, step: str) -> Neighbours:
-        graph = self.summary.graph
         if step not in graph:
-            return Neighbours()
+            return context
         children = self._children(step)
         needs = [up for up in graph.order if up in graph.needs(step)]
         dependents = self._applied_graph.dependents(step)
-        return Neighbours(
+        return replace(
+            context,
             unready={up: why for up in needs if (why := self._why_unready(up)) is not None},
             dependents={
                 name: _word(self.status(name))

@@ -419,10 +419,10 @@ _MISPLACED = Precondition("misplaced", lambda context: context.facts.misplaced i
 _REFUSED = Precondition(
     "misplaced", lambda context: bool(context.facts.misplaced and not context.facts.moving)
 )
-_UNREADY = Precondition("upstream", lambda context: bool(context.neighbours.unready))
+_UNREADY = Precondition("upstream", lambda context: bool(context.unready))
 _CHILD_LEFT = Precondition(
     "child_left",
-    lambda context: context.status in NOTHING_THERE and bool(context.neighbours.children),
+    lambda context: context.status in NOTHING_THERE and bool(context.children),
 )
 
 
@@ -475,7 +475,7 @@ PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
         Precondition(
             "module_in_doubt", lambda context: "before_destroy" in context.facts.hook_doubts
         ),
-        Precondition("dependents", lambda context: bool(context.neighbours.dependents)),
+        Precondition("dependents", lambda context: bool(context.dependents)),
     ),
 }
 

@@ -168,7 +168,7 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
             accept = ("--accept-vanished", "WHY")
             if not _is_destroying(context):
                 return _command(context, "redeploy", *at, *accept)
-            if not context.neighbours.dependents:
+            if not context.dependents:
                 return _command(context, "destroy", *at, *accept)
             return command_line(context.blueprint, "destroy", *_with_dependents(context), *accept)
         case Situation.OCCUPIED:
@@ -265,8 +265,8 @@ def _notes(context: RecoveryContext, choice: RemedyAdvice) -> list[str]:
         notes.append(
             f"with WHY you say that {names} may go, which was not made here for all we know"
         )
-    if context.neighbours.children and remedy is Remedy.DESTROY:
-        notes.append(f"{', '.join(context.neighbours.children)} goes with it")
+    if context.children and remedy is Remedy.DESTROY:
+        notes.append(f"{', '.join(context.children)} goes with it")
     if facts.settling and remedy is Remedy.RECONCILE:
         notes.append(
             f"for another {facts.settling:.0f} s a request may be under way, and nothing is called "
@@ -306,7 +306,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
     """
     Return the values for the placeholders in the sentences.
     """
-    record, facts, position = context.record, context.facts, context.neighbours
+    record, facts = context.record, context.facts
     doubts = context.doubts
     run = record.run_id if record else ""
     objects = _counted(len(record.live_objects) if record else 0)
@@ -353,16 +353,16 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "status": str(context.status or "never applied"),
         "state": _state(record),
         "targets": ", ".join(record.targets if record else ()),
-        "unready": _listed(position.unready),
-        "dependents": _listed(position.dependents),
-        "children": ", ".join(position.children),
-        "finish": command_line(context.blueprint, "destroy", *named_steps(position.children)),
+        "unready": _listed(context.unready),
+        "dependents": _listed(context.dependents),
+        "children": ", ".join(context.children),
+        "finish": command_line(context.blueprint, "destroy", *named_steps(context.children)),
         "together": command_line(context.blueprint, "destroy", *_with_dependents(context)),
     }
 
 
 def _with_dependents(context: RecoveryContext) -> tuple[str, ...]:
-    return (*context.step_options, *named_steps(context.neighbours.dependents))
+    return (*context.step_options, *named_steps(context.dependents))
 
 
 def _state(record: OperationRecord | None) -> str:

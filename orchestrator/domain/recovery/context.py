@@ -77,17 +77,6 @@ class Situation(StrEnum):
     FAILED = "failed"
 
 
-class Neighbours(Struct, frozen=True):
-    """
-    Upstream steps that are not ready and dependents that are alive, each with its status as text;
-    ``children`` are the steps that it owns.
-    """
-
-    unready: Mapping[str, str] = field(default_factory=dict)
-    dependents: Mapping[str, str] = field(default_factory=dict)
-    children: tuple[str, ...] = ()
-
-
 class StepFacts(Struct, frozen=True):
     """
     Observations of a step besides its record.
@@ -150,16 +139,19 @@ class StepFacts(Struct, frozen=True):
 
 class RecoveryContext(Struct, frozen=True):
     """
-    A step with its newest record, neighbours and facts: everything that advice depends on. An
-    orphan is no longer in the blueprint.
+    A step with its newest record and facts: everything that advice depends on. An orphan is no
+    longer in the blueprint. ``unready`` are upstream steps that are not ready and ``dependents``
+    those that are alive, each with its status as text; ``children`` are the steps that it owns.
     """
 
     blueprint: BlueprintAddress
     step: str
     record: OperationRecord | None
-    neighbours: Neighbours = field(default_factory=Neighbours)
     facts: StepFacts = field(default_factory=StepFacts)
     is_orphan: bool = False
+    unready: Mapping[str, str] = field(default_factory=dict)
+    dependents: Mapping[str, str] = field(default_factory=dict)
+    children: tuple[str, ...] = ()
 
     @property
     def step_options(self) -> tuple[str, ...]:

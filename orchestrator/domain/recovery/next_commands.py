@@ -362,7 +362,7 @@ def _destroying(
         facts = item.context.facts
         if not item.allows(Remedy.DESTROY) or facts.vanished or facts.lock is not None:
             return
-        if set(item.context.neighbours.dependents) - listed:
+        if set(item.context.dependents) - listed:
             return
         if destroy_options(item.context):
             return
