@@ -39,9 +39,10 @@ from orchestrator.views.formats import (
     lineage_text,
     object_text,
 )
-from orchestrator.views.outcome import diagnostic, diagnostic_location, outcome_text
+from orchestrator.views.outcome import outcome_text
 from orchestrator.views.page import Page, Paper, Part, cells
 from orchestrator.views.plan import planned_actions
+from orchestrator.views.records import diagnostic, diagnostic_location
 from orchestrator.views.summary import alarm, run_summary
 
 _STEP_STYLES = ("cyan", "magenta", "blue", "green", "yellow")

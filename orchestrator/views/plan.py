@@ -12,7 +12,6 @@ from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import count
 from orchestrator.views.formats import ACTIONS, planned
-from orchestrator.views.outcome import diagnostic, fault_text
 from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.plan_changes import (
     LOSSES,
@@ -22,6 +21,7 @@ from orchestrator.views.plan_changes import (
     drifted_objects,
     warnings,
 )
+from orchestrator.views.records import diagnostic, fault_text
 from orchestrator.views.summary import next_commands, orphaned_targets
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from orchestrator.domain.record.objects import Action
 from orchestrator.domain.record.record import SENSITIVE
 from orchestrator.domain.text import Json, count
 from orchestrator.views.formats import ACTIONS
-from orchestrator.views.outcome import diagnostic
 from orchestrator.views.page import Page, Part, cells, cut
+from orchestrator.views.records import diagnostic
 
 if TYPE_CHECKING:
     from orchestrator.domain.plan.changes import OutputValueChange, PlanChanges

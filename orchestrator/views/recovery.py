@@ -22,7 +22,8 @@ from orchestrator.views.formats import (
     utc,
     verdict_text,
 )
-from orchestrator.views.outcome import (
+from orchestrator.views.page import Page, Paper
+from orchestrator.views.records import (
     Fact,
     add_facts,
     attempt_text,
@@ -32,7 +33,6 @@ from orchestrator.views.outcome import (
     readback_texts,
     shortened_why,
 )
-from orchestrator.views.page import Page, Paper
 from orchestrator.views.summary import next_commands, orphaned_targets
 
 _LABEL = 11  # columns of the longest name of an action

@@ -35,19 +35,16 @@ from orchestrator.views.formats import (
     unread_store_text,
     utc,
 )
-from orchestrator.views.outcome import (
+from orchestrator.views.outcome import failures, objects, steps_table, warnings
+from orchestrator.views.page import Page, Paper, Part
+from orchestrator.views.records import (
     ACTION_VERDICT,
     absence_text,
     add_facts,
     doubt_text,
-    failures,
     heartbeat_facts,
     hook_text,
-    objects,
-    steps_table,
-    warnings,
 )
-from orchestrator.views.page import Page, Paper, Part
 
 # What a destroy came to, for a person: what is gone and how that is known, what was kept and why,
 # what is left.

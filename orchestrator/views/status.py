@@ -24,7 +24,8 @@ from orchestrator.views.formats import (
     utc,
     verdict_text,
 )
-from orchestrator.views.outcome import (
+from orchestrator.views.page import Page, Paper, Part, cut
+from orchestrator.views.records import (
     ACTION_VERDICT,
     Fact,
     absence_text,
@@ -40,7 +41,6 @@ from orchestrator.views.outcome import (
     shortened_list,
     tainted_text,
 )
-from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.summary import next_commands
 
 _LABEL = 10  # columns of the longest label of a detail
