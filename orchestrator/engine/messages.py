@@ -315,15 +315,26 @@ def _apply_event(data: dict[str, Any], mask: Mask) -> list[Message]:
 
 def _diagnostic_message(data: dict[str, Any], mask: Mask) -> list[Message]:
     content = data["diagnostic"]
-    place = content.get("range")
+    place, variable = content.get("range"), _given_variable(content)
     diagnostic = Diagnostic(
         severity="warning" if content["severity"] == "warning" else "error",
-        summary=mask(content["summary"]),
+        summary=mask(content["summary"]) + (f": {variable}" if variable else ""),
         detail=mask(content.get("detail") or ""),
         address=content.get("address") or None,
-        at=f"{place['filename']}:{place['start']['line']}" if place else None,
+        at=f"{place['filename']}:{place['start']['line']}" if place and not variable else None,
     )
     return [DiagnosticMessage(named(diagnostic))]
+
+
+def _given_variable(content: dict[str, Any]) -> str | None:
+    """
+    Return the variable that a diagnostic about the call's variable file means: that file is gone
+    when the call has ended, and its lines say nothing to anybody.
+    """
+    if not (content.get("range") or {}).get("filename", "").endswith(".tfvars.json"):
+        return None
+    first = re.match(r'\s*"([^"]+)":', (content.get("snippet") or {}).get("code") or "")
+    return first[1] if first else None
 
 
 def _provision_progress(data: dict[str, Any], mask: Mask) -> list[Message]:

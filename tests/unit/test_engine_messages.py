@@ -163,6 +163,23 @@ def test_a_newer_output_format_is_said() -> None:
     assert message.diagnostic.severity == "warning"
 
 
+def test_what_is_wrong_with_a_given_value_names_the_variable() -> None:
+    """
+    The file that a call is given its values in is gone with the call: no place in it is named.
+    """
+    said = {
+        "severity": "error",
+        "summary": "Invalid value for variable",
+        "detail": "a must be less than 10",
+        "range": {"filename": "/x/.scratch-1/m/inputs.tfvars.json", "start": {"line": 3}},
+        "snippet": {"code": '"cfg": {', "start_line": 3},
+    }
+    (message,) = parse_line(line("diagnostic", diagnostic=said)).messages
+
+    named = "Invalid value for variable: cfg"
+    assert message == DiagnosticMessage(Diagnostic(summary=named, detail="a must be less than 10"))
+
+
 def test_plain_diagnostics_are_read_without_their_frames() -> None:
     """
     Several diagnostics, framed or not, wrapped summaries and code lines: only the words remain.
