@@ -42,6 +42,19 @@ SERVICE = """
     resource "terraform_data" "key" { input = var.key }
     output "labels" { value = terraform_data.service.output }
 """
+#: An engine calls it a change that a check reads its data source again.
+CHECKED = """
+    check "reads" {
+      data "terraform_remote_state" "other" {
+        backend = "local"
+        config  = { path = "EMPTY" }
+      }
+      assert {
+        condition     = data.terraform_remote_state.other.outputs == {}
+        error_message = "it holds something"
+      }
+    }
+"""
 BLUEPRINT = """
     version: 1
     name: shop
@@ -129,11 +142,13 @@ def test_a_change_is_planned_with_its_dependents(shop: Project) -> None:
     The dependents change by what the upstream will be, which no plan of theirs alone can tell;
     without a change nothing is planned for anybody, sensitive values and escapes included.
     """
+    empty = shop.write("empty.json", json.dumps({"version": 4, "lineage": "l", "serial": 1}))
+    shop.write("modules/service/checks.tf", CHECKED.replace("EMPTY", str(empty)))
     shop.prepare("apply", "shop", "--yes")
-    unchanged = planned(shop)
+    unchanged, apart = planned(shop), planned(shop, "--separate")
     rows = planned(shop, "-i", "cidr=10.1.0.0/16")
 
-    assert {row["status"] for row in unchanged.values()} == {"unchanged"}
+    assert {row["status"] for row in (*unchanged.values(), *apart.values())} == {"unchanged"}
     assert methods(unchanged) == dict.fromkeys(unchanged, "composed")
     assert changes(rows["service"]) == {
         ("terraform_data.service", "update"),

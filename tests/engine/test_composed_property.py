@@ -137,6 +137,18 @@ PARTS = {
           backend "local" {}
         }
     """,
+    "check_reads": """
+        check "reads" {
+          data "terraform_remote_state" "nested" {
+            backend = "local"
+            config  = { path = "EMPTY" }
+          }
+          assert {
+            condition     = length(data.terraform_remote_state.nested.outputs) == var.n
+            error_message = "not as many"
+          }
+        }
+    """,
     "check": """
         check "small" {
           assert {

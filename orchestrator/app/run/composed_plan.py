@@ -203,7 +203,9 @@ class _Composed:
         changed = result.exit_code == CHANGES
         # Of a refresh alone the engine counts nothing: what it found stands in the plan.
         explained = self._mode == "refresh-only" or adds_up(result.messages, changed=changed)
-        if not result.complete or not explained:
+        unseen = self._mode == "normal" and changed and not explained
+        unseen = unseen and adds_up(result.messages, changed=False)
+        if not result.complete or not (explained or unseen):
             return None
         messages_of = self._root.messages(result.messages)
         journals = {
@@ -216,6 +218,8 @@ class _Composed:
             content = plan_content(
                 self._services, self._work_dir, evidence, file, f"composed-{attempt}"
             )
+            if unseen and not content.only_reads_for_checks:
+                return None
             contents = self._root.contents(content)
         for name, content in contents.items():
             # The event stream does not tell a deposed object from its successor.

@@ -284,6 +284,7 @@ def plan_step(
             content = plan_content(services, prepared.work_dir, evidence, file, name)
         if content is not None and not explained:
             journal = journal.with_content(content)
+            changed = changed and not content.only_reads_for_checks
         # The plan's own copy of the state has its moves, and what it imports, which nobody has yet.
         if in_plan is None:
             before = before.moved(moves(journal.planned))

@@ -222,6 +222,15 @@ class PlanContent:
     objects: tuple[PlannedObject, ...] = ()
     regions: Mapping[str, str | None] = field(default_factory=dict)
 
+    @property
+    def only_reads_for_checks(self) -> bool:
+        """
+        Whether the plan does no more than to read again what `check` blocks look at, which an
+        engine calls a change.
+        """
+        reads = {item.reason for item in self.changes.resources}
+        return not self.actions and not self.outputs and reads == {"read_because_check_nested"}
+
 
 # Drift without what is accepted.
 
