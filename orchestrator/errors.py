@@ -75,6 +75,7 @@ Reason = Literal[
     "snapshot_missing",
     "state_of_another",
     "superseded",
+    "moved",
     "targeted",
     "unknown_run",
     "unreconciled",

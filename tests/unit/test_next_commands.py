@@ -168,6 +168,8 @@ def test_a_failed_move_of_the_state_is_offered_again() -> None:
     assert [offered.command for offered in found[1:]] == [
         "orchestrator -C ../infra backend move web/prod/server"
     ]
+    moved = after_run(ended("move", own=(), engine=()), [failed()])
+    assert not any(" move " in offered.command for offered in moved)
 
 
 def test_a_failed_compensation_is_offered_again() -> None:

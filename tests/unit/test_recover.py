@@ -613,6 +613,42 @@ def test_after_a_failed_move_of_the_state_nothing_is_offered_that_the_blueprint_
     assert action(found, "destroy").reason.code == "misplaced"
 
 
+def test_after_a_move_of_the_state_the_failed_apply_is_made_with_the_current_files(
+    desk: Desk,
+) -> None:
+    """
+    The move leaves the error of the record, and is none itself. The failed run names the place that
+    the provider state has left.
+    """
+    failed = ran(desk, FIRST, ended(status="error"), exit_code=10)
+    error(desk, run_id=failed.run_id, deployment="sha256:moved")
+    ran(desk, SECOND, ended(status="error"), command="move")
+
+    found = row(desk)
+
+    assert found.recommended == "redeploy"
+    assert action(found, "retry").reason.code == "moved"
+    assert action(found, "destroy").available
+    assert "backend move" not in str(found.hint)
+
+
+def test_a_repeated_run_that_names_another_place_for_the_state_says_nothing_of_the_blueprint(
+    desk: Desk,
+) -> None:
+    """
+    After a `backend move` a rollback to a run from before it is refused; all else is as it was.
+    """
+    desk.has("network", status="ok", run_id=FIRST, resources=Resources(inventory=refs("v.a v-1")))
+    fault = Fault(code="backend_changed", phase="init", summary="bound to another place")
+    refused = ended(status="error").model_copy(update={"error": fault})
+    ran(desk, SECOND, refused, command="rollback", exit_code=4)
+
+    found = row(desk)
+
+    assert action(found, "destroy").available
+    assert "backend move" not in str(found.hint)
+
+
 def test_a_move_of_the_state_that_was_cut_short_is_gone_on_with(desk: Desk) -> None:
     """
     The blueprint names the new place already: a reconcile would be refused as it stands.

@@ -197,6 +197,9 @@ RETRIED = [
     Retried("left alone", row("server", "pending"), record("ok")),
     Retried("left alone", row("server", "error"), record("ok", AFTER)),
     Retried("superseded", row("server", "error"), record("error", AFTER)),
+    # A `backend move` since: the run names the place where its provider state was.
+    Retried("moved", row("server", "error"), record("error", deployment="sha256:moved")),
+    Retried("possible", row("server", "error"), record("error", deployment="sha256:d")),
     Retried("superseded", row("server", "ok"), record("destroyed", AFTER)),
     Retried("snapshot_missing", row("server", "pending", module_digest=None), None),
     Retried("snapshot_missing", row("server", "error"), record("error"), stored=frozenset()),

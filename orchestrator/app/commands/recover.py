@@ -116,6 +116,8 @@ def _hint(context: RecoveryContext, fault: Fault) -> str | None:
         return None  # the recommended command releases it
     if context.facts.lock is not None:
         return lock_hint(context, context.facts.lock)
+    if context.facts.misplaced is None and fault.code in MISPLACED:
+        return None  # it is the repeated run that names another place
     if context.facts.misplaced is not None and fault.code not in MISPLACED:
         return CODE_HINTS[context.facts.misplaced]
     return hint_of(fault, context.doubts)

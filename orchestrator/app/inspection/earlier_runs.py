@@ -299,12 +299,22 @@ class RunHistory:
         run, code = found[0], found[1].error.code
         return code == "unrecorded_state" or (run.command == "adopt" and code != "nothing_to_adopt")
 
-    def is_unmoved(self, step: str) -> bool:
+    def is_unmoved(self, step: str, record: OperationRecord) -> bool:
         """
-        Return whether the newest run with the step was a failed move of its provider state.
+        Return whether the newest run with the step was a failed move of its provider state: one
+        that succeeded leaves the error that the record had.
         """
         last = self.last_run(step)
-        return last is not None and last[0].command == "move" and last[1].error is not None
+        failed = last is not None and last[1].error not in (None, record.error)
+        return failed and last is not None and last[0].command == "move"
+
+    def is_of_repetition(self, step: str) -> bool:
+        """
+        Return whether the newest run that says what happened to the step repeated an earlier one,
+        from the files that this one had.
+        """
+        last = self.finding(step)
+        return last is not None and last[0].command in ("retry", "rollback")
 
     def is_moving(self, record: OperationRecord | None) -> bool:
         """

@@ -217,13 +217,19 @@ class Inspection:
     ) -> str | None:
         """
         Return the reason code if the newest attempt was refused because the provider state is
-        elsewhere; a failed move was meant to move it.
+        elsewhere than the blueprint says; a failed move was meant to move it.
         """
-        if fault is not None and fault.code in MISPLACED:
+        if (
+            fault is not None
+            and fault.code in MISPLACED
+            and not self.history.is_of_repetition(step)
+        ):
             return fault.code
-        is_bound = record is not None and record.status not in (Status.RUNNING, *NOTHING_THERE)
-        unmoved = (is_bound and self.history.is_unmoved(step)) or self.history.is_moving(record)
-        return "backend_changed" if unmoved else None
+        if record is None:
+            return None
+        is_bound = record.status not in (Status.RUNNING, *NOTHING_THERE)
+        unmoved = is_bound and self.history.is_unmoved(step, record)
+        return "backend_changed" if unmoved or self.history.is_moving(record) else None
 
     @cached_property
     def claim_holder(self) -> tuple[str | None, str | None]:

@@ -322,9 +322,10 @@ def _continuing(ended: EndedCommand, steps: Sequence[Advice]) -> Iterator[NextCo
     """
     if ended.verb == "move" and not ended.is_refused:
         for item in steps:
-            yield NextCommand(
-                command=move_state(item.context), why="continue it, once the cause is fixed"
-            )
+            if item.context.facts.misplaced is not None:
+                yield NextCommand(
+                    command=move_state(item.context), why="continue it, once the cause is fixed"
+                )
     remedy = _REMEDY_OF.get(ended.verb)
     if remedy is None or ended.verb in ("verify", "compensate") or not steps:
         return

@@ -239,7 +239,21 @@ def retry_blocker(
             f"{step} has been worked on since, by run {record.run_id}: it is `{record.status}`",
             "retry that run instead, or name the one to go back to with `orchestrator rollback`",
         )
+    if record is not None and _is_moved(record, run):
+        return Blocker(
+            "moved",
+            f"the provider state of {step} was moved after run {run.run_id}",
+            "apply the current files: `orchestrator redeploy`",
+        )
     return _snapshot_blocker(run, row, stored)
+
+
+def _is_moved(record: OperationRecord, run: RunRecord) -> bool:
+    """
+    Return whether the record of a step that the run applied names another deployment since.
+    """
+    known = record.deployment is not None and run.deployment is not None
+    return known and record.run_id == run.run_id and record.deployment != run.deployment
 
 
 def rollback_blocker(
