@@ -14,8 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.approval import TerminalApprover
+from orchestrator.cli.approval import NoApprover, TerminalApprover
 from orchestrator.cli.running import StopSignals
+from orchestrator.domain.events.events import PlanReady
+from orchestrator.domain.values import replace
+from orchestrator.errors import ApprovalMissing
+from tests.fakes.clock import START, SetStop
+from tests.fakes.services import Premises
 
 
 @pytest.mark.parametrize(
@@ -56,3 +61,38 @@ def test_what_is_typed_ahead_approves_nothing(monkeypatch: pytest.MonkeyPatch) -
         assert TerminalApprover(stop, "a/b", hold=nullcontext).agree("destroy x: 1 change") is False
         timer.cancel()
     os.close(master)
+
+
+@pytest.mark.parametrize("asks", ["approve", "agree"])
+def test_only_a_no_that_no_signal_caused_is_a_missing_approval(asks: str) -> None:
+    """
+    The answer to a question that a signal ended is no, and what is told is the signal.
+    """
+    stop, answers = SetStop(), iter((True, False, False))
+
+    class Person(NoApprover):
+        def approve(self, command: str, step: str, plan: PlanReady) -> bool:
+            return next(answers)
+
+        def agree(self, what: str, name: str | None = None) -> bool:
+            return next(answers)
+
+    there = Premises({"web": []})
+    services = replace(there.services, approver=Person(), stop=stop)
+    shown = PlanReady(at=START, step="web", actions=(), outputs=(), drifted=(), inputs={})
+
+    def ask() -> None:
+        if asks == "agree":
+            services.agree("web", "is it meant?")
+        else:
+            services.approve("apply", "web", shown)
+
+    try:
+        ask()
+        with pytest.raises(ApprovalMissing, match="not approved"):
+            ask()
+        stop.stop_now = True
+        ask()
+    finally:
+        there.close()
+    assert next(answers, None) is None
