@@ -4,6 +4,7 @@ What the provider's answers mean for an object in doubt: a table of cases, each 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,7 +15,7 @@ from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.blueprint import Backend, Module, Step
 from orchestrator.domain.blueprint.reference_syntax import Reference
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
-from orchestrator.domain.provider_query.doubt_query import declaration, doubt_queries
+from orchestrator.domain.provider_query.doubt_query import declaration, doubt_queries, question
 from orchestrator.domain.provider_query.query import Answer, ProviderQuery, QueryResult
 from orchestrator.domain.provider_query.readback import known_objects, read_back
 from orchestrator.domain.record.objects import (
@@ -394,6 +395,20 @@ def test_a_resource_is_searched_for_once() -> None:
     asked, inquiries = doubt_queries(step({}, {**MANY, THIS: SEARCH}), doubts, lookup, state())
     assert len(asked.searches) == 2
     assert [inquiry.search for inquiry in inquiries] == [0, 0, 1]
+
+
+def test_an_absence_is_only_that_of_what_was_asked_for() -> None:
+    """
+    Asked for by another identity, or by a search, the same object is another question.
+    """
+    doubts = [Doubt(address=THIS, action="create", why="x")]
+
+    def asked(identity: Mapping[str, Json], search: Mapping[str, Json]) -> str:
+        query, (item,) = doubt_queries(step(identity, search), doubts, lookup, state())
+        return json.dumps(question(item, query, "search" if search else item.origin))
+
+    assert asked({THIS: "one"}, {}) == asked({THIS: "one"}, {})
+    assert len({asked({THIS: "one"}, {}), asked({THIS: "two"}, {}), asked({}, {THIS: SEARCH})}) == 3
 
 
 def test_what_other_steps_have_is_managed() -> None:

@@ -8,6 +8,7 @@ from typing import NoReturn
 
 import pytest
 
+from orchestrator.app.steps.plan_changes import changed_inputs
 from orchestrator.domain.blueprint.inputs import StepInputs, to_yaml
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.references import Unresolvable
@@ -58,6 +59,29 @@ def test_a_changed_secret_is_told_by_its_origin() -> None:
     found = read_recorded_inputs(TEXT, lambda path, origin: "other" if path[0] == "db" else "t0ken")
     changed = found.other_secrets(found.values, KEY)
     assert list(changed.values()) == ["inputs.db_password"]
+
+
+def test_what_differs_from_the_applied_inputs_is_shown_without_secrets() -> None:
+    """
+    Law: secrets travel with values.
+    That a secret within a value has changed is said, and neither of the two.
+    """
+    applied = read_recorded_inputs(TEXT, today)
+    now = StepInputs(
+        values={"name": "b", "db": {"user": "u", "password": "0ther"}, "list": [2, "t0ken"]},
+        secrets=GIVEN.secrets,
+    )
+
+    changes = {item.name: item for item in changed_inputs(applied, now, KEY)}
+
+    assert changed_inputs(applied, GIVEN, KEY) == ()
+    assert {name: item.sensitive for name, item in changes.items()} == {
+        "name": False,
+        "db": True,
+        "list": False,
+    }
+    assert (changes["name"].before, changes["name"].after) == ("a", "b")
+    assert not any(secret in str(changes) for secret in ("s3cret", "0ther", "t0ken"))
 
 
 def test_secrets_that_cannot_be_had_are_all_named() -> None:
