@@ -70,7 +70,9 @@ def test_a_step_is_retained_and_released(there: Premises) -> None:
     assert (retained, released) == (0, 0)
     assert (kept.status, kept.changed) == (StepStatus.RETAINED, True)
     assert (free.status, free.changed) == (StepStatus.OK, True)
-    assert [entry.status for entry in there.history("web")] == ["ok", "retained", "ok"]
+    history = there.history("web")
+    assert [entry.status for entry in history] == ["ok", "retained", "ok"]
+    assert not history[1].retained_as_declared
 
 
 @pytest.mark.parametrize(("status", "why"), [(None, "never applied"), ("destroyed", "`destroyed`")])

@@ -370,7 +370,7 @@ def retained(
     stamp: EntryStamp,
     *,
     run_id: str,
-    declared: bool = False,
+    declared: bool,
 ) -> OperationRecord:
     """
     Return the entry of a target that a person retains, or that the blueprint has ``declared``
