@@ -13,6 +13,7 @@ import click
 
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import Deployment
+    from orchestrator.domain.target import Target
     from orchestrator.project import ProjectContext
 
 
@@ -52,6 +53,19 @@ def because(name: str, text: str, *, to: str | None = None) -> Callable[[Functio
     return click.option(
         *names, metavar="REASON", type=NON_EMPTY, allow_from_autoenv=False, help=text
     )
+
+
+def parse_target(text: str) -> Target:
+    """
+    Return the target that an argument names. Raises Usage if it names none.
+    """
+    from orchestrator.domain.target import Target
+    from orchestrator.errors import Usage
+
+    try:
+        return Target.parse(text)
+    except ValueError as exc:
+        raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
 
 
 blueprint = click.argument("blueprint", metavar="BLUEPRINT")

@@ -121,14 +121,10 @@ def _target_options(project: ProjectContext, text: str) -> dict[str, Any]:
     is no target. A blueprint that is not under ``blueprints/`` is found by the path in its record.
     """
     from orchestrator import composition
-    from orchestrator.domain.target import Target
-    from orchestrator.errors import Usage
+    from orchestrator.cli.options import parse_target
     from orchestrator.loading.summary import blueprint_reference
 
-    try:
-        target = Target.parse(text)
-    except ValueError as exc:
-        raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
+    target = parse_target(text)
     open_store = functools.partial(composition.open_store, project)
     blueprint = blueprint_reference(project, target, open_store)
     return {

@@ -136,15 +136,10 @@ def history_command(invocation: Invocation, target: str, verbose: bool, as_json:
     """
     from orchestrator import composition
     from orchestrator.app.commands.history import history_of
-    from orchestrator.domain.target import Target
-    from orchestrator.errors import Usage
     from orchestrator.loading.summary import summary_of_target
     from orchestrator.views.runs import history_text
 
-    try:
-        parsed = Target.parse(target)
-    except ValueError as exc:
-        raise Usage(str(exc), hint="`orchestrator status --all` lists the targets") from exc
+    parsed = options.parse_target(target)
     project = invocation.project()
     summary = summary_of_target(project, parsed)
     with composition.open_read_context(project, summary.operations if summary else None) as reader:

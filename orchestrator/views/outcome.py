@@ -207,7 +207,7 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
     doubt.
     """
     living = {item.step: item for item in alive}
-    begun = False
+    has_heading = False
     for step in steps:
         own = living.get(step.step)
         doubts = _doubts(step, own)
@@ -237,9 +237,9 @@ def objects(page: Page, steps: Iterable[StepRun], alive: Iterable[LiveObjects] =
             rows += [[("", "dim"), words] for words in readback_texts(item.readback)]
         if not rows:
             continue
-        if not begun:
+        if not has_heading:
             page.heading("Objects")
-            begun = True
+            has_heading = True
         page.line((step.step, "bold"), indent=2)
         page.table(rows, indent=4)
 

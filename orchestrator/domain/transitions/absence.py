@@ -110,19 +110,17 @@ def absence_findings(
     )
 
 
+_EXPLANATIONS: Mapping[CheckedState, str] = {
+    "requested": "its delete was requested, and its absence was not checked yet",
+    "terminating": "its delete was accepted, and the provider still has it",
+    "remaining": "its delete was reported done, and the provider still has it",
+    "unknown": "it is unknown whether it is gone: {}",
+}
+
+
 def with_explanation(finding: AbsenceFinding) -> AbsenceFinding:
-    match finding.state:
-        case "gone":
-            why = finding.why
-        case "requested":
-            why = "its delete was requested, and its absence was not checked yet"
-        case "terminating":
-            why = "its delete was accepted, and the provider still has it"
-        case "remaining":
-            why = "its delete was reported done, and the provider still has it"
-        case "unknown":
-            why = f"it is unknown whether it is gone: {finding.why}"
-    return replace(finding, why=why)
+    explanation = _EXPLANATIONS.get(finding.state, "{}")
+    return replace(finding, why=explanation.format(finding.why))
 
 
 def update_doubts(
