@@ -99,7 +99,7 @@ def fault(ended: Ended) -> dict[str, Any]:
     return found
 
 
-def test_another_region_is_refused(estate: Estate) -> None:
+def test_an_apply_in_another_region_is_refused(estate: Estate) -> None:
     """
     Law: state moved without us.
     In the wrong region the role, its policy and the bucket are found, as they are from
@@ -112,7 +112,7 @@ def test_another_region_is_refused(estate: Estate) -> None:
     assert "aws_instance.this" in fault(ended)["summary"]
 
 
-def test_what_is_refused_touches_nothing(estate: Estate) -> None:
+def test_the_refused_apply_changes_nothing(estate: Estate) -> None:
     """
     Neither the record nor any object has changed.
     """
@@ -129,7 +129,7 @@ def test_a_bucket_that_is_not_empty_remains(estate: Estate) -> None:
     assert estate.record["outputs"] == {"bucket": "acme-estate"}
 
 
-def test_one_refresh_tells_of_every_object(estate: Estate) -> None:
+def test_one_refresh_confirms_every_object(estate: Estate) -> None:
     """
     The state from before is refreshed once: it answers for composite ids, `for_each` and
     global objects alike; only the bucket remains.

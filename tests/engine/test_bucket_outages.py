@@ -81,7 +81,7 @@ def shared(
         *(("throttle", 10_000), ("deny", 10_000), ("expire", 10_000)),
     ],
 )
-def test_a_bucket_that_fails_in_the_run(
+def test_an_outage_of_the_bucket_during_an_apply_loses_nothing(
     project: Project, cloud: Cloud, shared: tuple[ObjectsStore, Proxy], fault: Fault, times: int
 ) -> None:
     """
@@ -127,7 +127,9 @@ def test_a_throttled_or_lost_write_is_made_once(
     assert [record.entry_id for record in store.history(NETWORK)] == ["two", "one"]
 
 
-def test_a_bucket_that_cannot_be_written_is_told(bucket: tuple[ObjectsStore, Proxy]) -> None:
+def test_each_refused_write_is_an_outage_and_reads_go_on(
+    bucket: tuple[ObjectsStore, Proxy],
+) -> None:
     """
     Each write is refused by what it was about, and what is there is still read.
     """
@@ -148,7 +150,7 @@ def test_a_bucket_that_cannot_be_written_is_told(bucket: tuple[ObjectsStore, Pro
     assert [record.entry_id for record in store.history(NETWORK)] == ["one"]
 
 
-def test_a_store_that_does_not_answer_is_given_up(bucket: tuple[ObjectsStore, Proxy]) -> None:
+def test_a_write_without_an_answer_ends_as_an_outage(bucket: tuple[ObjectsStore, Proxy]) -> None:
     """
     Half-open connections, one after the other: each call ends in time, as an outage, so that an
     outcome can be spooled; once there are answers again nothing is lost or doubled.
@@ -164,7 +166,7 @@ def test_a_store_that_does_not_answer_is_given_up(bucket: tuple[ObjectsStore, Pr
     assert [record.entry_id for record in store.history(NETWORK)] == ["two", "one"]
 
 
-def test_a_bucket_without_conditions_is_refused_before_anything_is_made(
+def test_a_bucket_without_conditional_writes_is_refused_before_the_first_mutation(
     s3: tuple[ObjectServer, Proxy], project: Project, cloud: Cloud
 ) -> None:
     """
@@ -197,7 +199,9 @@ def test_a_bucket_without_conditions_is_refused_before_anything_is_made(
     assert not [item["Key"] for item in listed if "/heads/" in item["Key"]]
 
 
-def test_a_versioned_bucket_with_delete_markers(s3: tuple[ObjectServer, Proxy]) -> None:
+def test_delete_markers_of_a_versioned_bucket_read_as_missing(
+    s3: tuple[ObjectServer, Proxy],
+) -> None:
     """
     A probe and a lease that were removed leave markers: they read as missing, what is written after
     them counts, and no condition holds on a version that is old.
@@ -226,7 +230,7 @@ def test_a_versioned_bucket_with_delete_markers(s3: tuple[ObjectServer, Proxy]) 
         store.append(entry(sequence=3, entry_id="late"))
 
 
-def test_a_bucket_that_goes_away(s3: tuple[ObjectServer, Proxy]) -> None:
+def test_a_bucket_that_was_removed_is_an_outage(s3: tuple[ObjectServer, Proxy]) -> None:
     """
     Law: unreadable is not empty.
     An entry whose bucket was removed meanwhile is an outage, to be spooled, and not fenced.
@@ -247,7 +251,7 @@ def test_a_bucket_that_goes_away(s3: tuple[ObjectServer, Proxy]) -> None:
         store.newest(NETWORK)
 
 
-def test_a_bucket_with_a_retention_is_refused(s3: tuple[ObjectServer, Proxy]) -> None:
+def test_a_bucket_with_a_default_retention_is_refused(s3: tuple[ObjectServer, Proxy]) -> None:
     """
     Object lock with a default retention wants a header that no entry is written with: that is told
     by the first probe, before anything is mutated, in the server's words.

@@ -120,7 +120,7 @@ def _place(path: Path, data: bytes, chance: random.Random) -> None:
 DAMAGES: tuple[Damage, ...] = (_bytes, _value, _place)
 
 
-def test_no_damage_to_what_a_run_left_is_a_traceback(project: Project, tmp_path: Path) -> None:
+def test_no_damaged_file_of_a_run_causes_a_traceback(project: Project, tmp_path: Path) -> None:
     """
     Records, evidence, notes, provider states, approvals and exports, each damaged at a time.
     """

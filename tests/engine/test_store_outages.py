@@ -109,7 +109,7 @@ while [ ! -e over ]; do sleep 0.05; done
         ("compensate", ("compensate", "one", "--yes", "--reason", "withdrawn"), False),
     ],
 )
-def test_a_server_that_goes_away_under_a_hook(
+def test_an_outage_during_a_hook_is_waited_for_or_spooled(
     project: Project,
     cloud: Cloud,
     postgres: Postgres,
@@ -151,7 +151,7 @@ def test_a_server_that_goes_away_under_a_hook(
     assert len(cloud.calls("delete")) == (1 if hook == "before_destroy" else 0)
 
 
-def test_a_server_that_goes_away_under_surgery(
+def test_an_outage_during_an_import_spools_the_outcome(
     project: Project, cloud: Cloud, postgres: Postgres
 ) -> None:
     """
@@ -230,7 +230,7 @@ def test_a_runner_that_comes_back_is_fenced(
     assert late == [f"runs/{marker.run_id}/late-web-2.json"]
 
 
-def test_a_file_that_is_locked_is_waited_for_and_one_that_is_removed_is_missed(
+def test_a_locked_file_is_waited_for_and_a_removed_one_is_no_empty_store(
     project: Project, cloud: Cloud
 ) -> None:
     """
@@ -280,7 +280,9 @@ os.execv(sys.executable, [sys.executable, "-m", "orchestrator", *sys.argv[1:]])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="capabilities are Linux's")
-def test_a_disk_that_becomes_read_only_in_the_run(project: Project, cloud: Cloud) -> None:
+def test_a_disk_that_becomes_read_only_during_an_apply_hides_no_object(
+    project: Project, cloud: Cloud
+) -> None:
     """
     Nothing can be written beside the open database and provider state any more: the run ends with
     what it knows, without a traceback, and says which file that may be secret is left. Once the
