@@ -264,7 +264,7 @@ def test_only_some_of_what_was_approved(project: Project) -> None:
         ({"created_at": "2026-01-01T00:00:00Z"}, (), 4, "changed since it was made"),
         ({"schema": "orchestrator.plan/2"}, (), 3, "it is no orchestrator.approval/1"),
         ({}, ("--max-age", "1ms"), 5, "which is more than"),
-        ({}, ("--step", "first"), 64, "--plan says which steps"),
+        ({}, ("--step", "first"), 64, "--plan selects the steps"),
     ],
 )
 def test_an_approval_is_of_one_thing(
