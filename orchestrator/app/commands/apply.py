@@ -33,14 +33,14 @@ from orchestrator.app.steps.preparation import (
     read_lock_file,
     store_deployment,
     store_lock_content,
-    store_snapshot,
+    store_once,
 )
 from orchestrator.app.steps.verification import check_settings
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import StepRun, StepRunChanges
 from orchestrator.domain.record.states import READY
-from orchestrator.domain.recovery.rerun_rules import Blocker, Skip
+from orchestrator.domain.recovery.rerun_rules import Blocker, Skip, snapshot_blob
 from orchestrator.errors import (
     InDoubt,
     Invalid,
@@ -72,7 +72,7 @@ def store_snapshots(
         except OrchestratorError as exc:
             failures[name] = exc
             continue
-        store_snapshot(runner.services, snapshot)
+        store_once(runner.services, snapshot_blob(snapshot.digest), snapshot.archive)
         lock = None
         prepared = runner.steps.prepared.get(name)
         if prepared is not None:

@@ -5,7 +5,7 @@ One request per command, and the options that all of them share.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from msgspec import Struct, field
@@ -132,17 +132,9 @@ class RunRequest(Struct, frozen=True, kw_only=True):
         """
         Return the options for the run record: those that differ from their defaults.
         """
-        return dict(
-            argument
-            for part in (self.options, self.options.plan, self)
-            for argument in _arguments(part)
-        )
-
-
-def _arguments(part: RunOptions | PlanOptions | RunRequest) -> Iterator[tuple[str, Json]]:
-    for name, value in changed_fields(part):
-        if name not in _NOT_ARGUMENTS:
-            yield name, _json(value)
+        parts = (self.options, self.options.plan, self)
+        changed = (item for part in parts for item in changed_fields(part))
+        return {name: _json(value) for name, value in changed if name not in _NOT_ARGUMENTS}
 
 
 def _json(value: object) -> Json:

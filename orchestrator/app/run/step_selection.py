@@ -60,43 +60,21 @@ def select_steps(deployment: Deployment, options: RunOptions, verb: str) -> tupl
     """
     Return the steps of a request. A destroy includes the steps that they own, unless excluded.
 
-    Raises Usage if ``at`` is used with more than one step.
+    Raises Usage if an option that is about one step is used with more: several may have an address.
     """
     chosen = match_steps(deployment, options, verb)
-    check_at(options, chosen)
+    plan = options.plan
+    about_one = {"--at": options.at is not None}
     if verb != "retry":  # it takes over the targets of its run, whose steps are selected with them
-        check_addresses(options, chosen)
-    if verb != "destroy":
-        return chosen
-    if any(hook_of(name) for name in chosen):
+        about_one |= {"--replace": bool(plan.replace), "--target": bool(plan.targets)}
+    used = [option for option, is_used in about_one.items() if is_used]
+    if used and len(chosen) != 1:
+        message = f"{used[0]} is about one step, and {len(chosen)} are selected"
+        raise Usage(message, hint="name the step with --step")
+    if verb != "destroy" or any(hook_of(name) for name in chosen):
         return chosen
     left_out = deployment.graph.select(options.exclude) if options.exclude else ()
     return tuple(s for s in with_children(deployment, chosen) if s not in left_out)
-
-
-def check_addresses(options: RunOptions, selected: Sequence[str]) -> None:
-    """
-    Raise Usage if addresses to replace or target are used with more than one step: several steps
-    may have the same addresses.
-    """
-    used = [name for name in ("replace", "targets") if getattr(options.plan, name)]
-    if used and len(selected) != 1:
-        option = {"replace": "--replace", "targets": "--target"}[used[0]]
-        raise Usage(
-            f"{option} is about one step, and {len(selected)} are selected",
-            hint="name the step with --step",
-        )
-
-
-def check_at(options: RunOptions, selected: Sequence[str]) -> None:
-    """
-    Raise Usage if ``at`` is used with more than one step.
-    """
-    if options.at is not None and len(selected) != 1:
-        raise Usage(
-            f"--at is the entry of one step, and {len(selected)} are selected",
-            hint="name the step with --step",
-        )
 
 
 def check_approval(
@@ -115,20 +93,14 @@ def check_approval(
         raise Usage(
             f"--confirm {confirm} does not name the environment, which is {deployment.environment}"
         )
-    if not request.mutates:
-        _check_confirmed(deployment, request)
-        return
-    where = f"{deployment.blueprint}/{deployment.environment}"
-    if not request.options.plan.approved and not request.options.interactive:
+    asked = request.options.plan.approved or request.options.interactive
+    if request.mutates and not asked:
+        where = f"{deployment.blueprint}/{deployment.environment}"
         raise ApprovalMissing(
             f"{request.verb} of {count(len(selected), 'step')} of {where} is not approved, and "
             "there is no terminal to ask at",
             hint="add --yes",
         )
-    _check_confirmed(deployment, request)
-
-
-def _check_confirmed(deployment: Deployment, request: RunRequest) -> None:
     confirmed = request.options.confirm == deployment.environment
     if request.needs_confirmation and deployment.protected and not confirmed:
         raise ApprovalMissing(

@@ -16,7 +16,7 @@ from orchestrator.app.steps.preparation import (
     state_encryption,
     store_lock_content,
     store_lock_file,
-    store_snapshot,
+    store_once,
 )
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.blueprint.stored_deployment import content_digest
@@ -24,6 +24,7 @@ from orchestrator.domain.provider_query.scope import fingerprint, scope
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_changes import EntryChanges, changes_in_run
 from orchestrator.domain.record.record import EngineRef, ProviderState, TargetRef
+from orchestrator.domain.recovery.rerun_rules import snapshot_blob
 from orchestrator.domain.target import hook_of
 
 _RESOLVED = "resolved.inputs.yml"
@@ -158,7 +159,7 @@ class AttemptFacts:
         """
         services, snapshot = self._services, self._prepared.snapshot
         step = self._prepared.step.name
-        store_snapshot(services, snapshot)
+        store_once(services, snapshot_blob(snapshot.digest), snapshot.archive)
         lock = services.workdirs.lock_file(self._prepared.work_dir)
         if lock is not None:
             target = str(self._session.deployment.target(step))

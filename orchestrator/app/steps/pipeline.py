@@ -145,7 +145,10 @@ class StepPipeline:
                 accepted = self.options.accept_adopted
                 check_adopted(self.prepared.record, plan.destroyed, accepted=accepted)
                 if self.verb == "apply":
-                    self._check_retained(plan)
+                    deployment, record = self.session.deployment, self.prepared.record
+                    note = check_retained(deployment, self.step, record, plan.journal)
+                    if note is not None:
+                        self.services.note(note, level="warning", step=self.step.name)
                 lineage = self.session.run.lineage
                 if lineage is not None and lineage.kind == "rollback":
                     record, journal = self.prepared.record, plan.journal
@@ -162,12 +165,6 @@ class StepPipeline:
                 if self.verb == "apply":
                     plan = look_before_create(self.session, self._query, plan, self.inputs)
             yield plan
-
-    def _check_retained(self, plan: CheckedPlan) -> None:
-        deployment, record = self.session.deployment, self.prepared.record
-        note = check_retained(deployment, self.step, record, plan.journal)
-        if note is not None:
-            self.services.note(note, level="warning", step=self.step.name)
 
     def adopt(self, *, accepted: str | None) -> StepResult:
         """

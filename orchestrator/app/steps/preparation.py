@@ -48,10 +48,6 @@ from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
 # Blobs that are written only where the store does not hold the same bytes already.
 
 
-def store_snapshot(services: Services, snapshot: Snapshot) -> None:
-    store_once(services, snapshot_blob(snapshot.digest), snapshot.archive)
-
-
 def read_lock_file(services: Services, target: str, snapshot: str) -> bytes | None:
     """
     Return the lock file that a target last used with the snapshot of this digest.
