@@ -140,7 +140,6 @@ def work(runner: StepRunner, selected: Sequence[str], *, source: SourceOf, rule:
     Apply the steps that ``rule`` does not skip, upstreams first, each laid out from ``source``.
     """
     graph, steps = runner.deployment.graph, runner.steps
-    runner.read_records()
     store_deployment(runner.session)
     follow_declared(runner, selected)
     to_apply = _select_steps(runner, selected, rule)

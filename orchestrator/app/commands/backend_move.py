@@ -56,7 +56,6 @@ def move_state(services: Services, deployment: Deployment, request: MoveRequest)
 
 
 def _work(runner: StepRunner, selected: Sequence[str]) -> None:
-    runner.read_records()
     runner.run(selected, StepPolicy(partial(_move, runner), source=None))
 
 

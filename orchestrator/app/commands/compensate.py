@@ -45,7 +45,6 @@ def _work(runner: CommandRunner[CompensateRequest], selected: Sequence[str]) -> 
             f"none of the selected steps declares how it is compensated: {', '.join(selected)}",
             hint="declare `compensate` in the blueprint, or look at `orchestrator recover`",
         )
-    runner.read_records()
     after = {
         name: step.compensate_after
         for name, step in declared.items()

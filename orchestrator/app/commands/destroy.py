@@ -170,7 +170,6 @@ def _accepts_adopted(
 
 def _work(runner: CommandRunner[DestroyRequest], selected: Sequence[str]) -> None:
     deployment, steps = runner.deployment, runner.steps
-    runner.read_records()
     if any(hook_of(name) for name in selected):
         destroy_hook_resources(runner, selected)
         return

@@ -107,7 +107,6 @@ def _code(services: Services, command: EngineCommand, result: CallResult) -> int
 
 
 def _work(words: Sequence[str], runner: StepRunner, selected: Sequence[str]) -> None:
-    runner.read_records()
     runner.run(selected, StepPolicy(partial(_execute_in, words, runner)))
 
 

@@ -33,7 +33,6 @@ def adopt(services: Services, deployment: Deployment, request: AdoptRequest) -> 
 
 
 def _work(runner: CommandRunner[AdoptRequest], selected: Sequence[str]) -> None:
-    runner.read_records()
     store_deployment(runner.session)
     policy = StepPolicy(
         partial(_adopt_step, runner, runner.request.accept_changes),
@@ -81,7 +80,6 @@ def import_one(services: Services, deployment: Deployment, request: ImportReques
 
 
 def _import(runner: CommandRunner[ImportRequest], selected: Sequence[str]) -> None:
-    runner.read_records()
     store_deployment(runner.session)
     runner.run(selected, StepPolicy(partial(_import_into, runner), source=current_module))
 

@@ -66,7 +66,6 @@ def reconcile(services: Services, deployment: Deployment, request: ReconcileRequ
 
 
 def _work(runner: CommandRunner[ReconcileRequest], selected: Sequence[str]) -> None:
-    runner.read_records()
     policy = StepPolicy(
         partial(_reconcile_step, runner),
         skip=partial(_why_skip, runner),

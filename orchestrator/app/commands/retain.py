@@ -126,7 +126,6 @@ def _retain(runner: CommandRunner[RetainRequest], selected: Sequence[str]) -> No
     if wanted.is_overdue(runner.services.clock.now().date()):
         problem = Problem(f"the date of review has passed: {request.review_by}")
         raise Invalid([problem])
-    runner.read_records()
     _check(runner, selected, READY, "not_ok", "only what is ok can be retained")
 
     def retain_step(name: str) -> Outcome:
@@ -160,7 +159,6 @@ def _keep(
 
 
 def _release(runner: StepRunner, selected: Sequence[str]) -> None:
-    runner.read_records()
     _check(
         runner, selected, (Status.RETAINED,), "not_retained", "only what is retained is released"
     )

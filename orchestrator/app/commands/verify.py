@@ -34,7 +34,6 @@ def verify(services: Services, deployment: Deployment, request: VerifyRequest) -
 
 
 def _work(runner: StepRunner, selected: Sequence[str]) -> None:
-    runner.read_records()
     policy = StepPolicy(
         partial(_check_step, runner),
         skip=lambda name: _why_skip(runner.steps.records.get(name)),

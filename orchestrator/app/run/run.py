@@ -70,8 +70,10 @@ def run(
             if not services.gone_back():  # else what waits is of entries that the store has lost
                 replay_spool(services, deployment)
             _note_changed_secrets(services, deployment)
+            runner = CommandRunner(session, request)
             with _handing_back(session):
-                work(CommandRunner(session, request), selected)
+                runner.read_records()
+                work(runner, selected)
             _sweep_killed(session)
     except OrchestratorError as exc:
         error = exc
