@@ -31,7 +31,6 @@ from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.plan_changes import recorded_inputs_text
 from orchestrator.app.steps.policy import check_policy_of_destroy, check_protected
 from orchestrator.app.steps.preparation import snapshot_of
-from orchestrator.app.steps.recording import record_entry
 from orchestrator.domain.blueprint.blueprint import CommandHook, Deployment, ModuleHook, Step
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
@@ -380,7 +379,7 @@ def _report_skipped(
         if record is not None and is_unmade(record):
             # Nothing is wanted of it any more, so that its failed apply is not an error any more.
             withdrawn = observed(record, {"last_attempt": None}, runner.services.stamp())
-            runner.steps.update(step, record_entry(runner.services, withdrawn))
+            runner.record(step, withdrawn)
         retained = (
             retention(runner.deployment.steps[step].retain, record) if step in skipped else None
         )

@@ -25,7 +25,7 @@ from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import CheckedPlan, plan_step
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext
-from orchestrator.app.steps.recording import awaiting_confirmation, drop_saved_states, record_entry
+from orchestrator.app.steps.recording import awaiting_confirmation, drop_saved_states
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.app.surgery.readback import DoubtReadback, verify_destroyed
 from orchestrator.app.surgery.requested_operations import (
@@ -137,12 +137,11 @@ def _reconcile_step(runner: CommandRunner[ReconcileRequest], name: str) -> Outco
         if outcome is None:
             runner.end_settled(name)
             return Outcome(ready=True)
-        entry = record_entry(services, outcome)
+        entry = runner.record(name, outcome)
     else:
-        entry = record_entry(services, _evidence(runner, name, prepared, record))
+        entry = runner.record(name, _evidence(runner, name, prepared, record))
         drop_saved_states(services, entry)
         services.note_reconciled(entry.target)
-    runner.steps.update(name, entry)
     if entry.resources.in_doubt:
         runner.session.fail(InDoubt.exit_code)
     elif entry.error is not None and entry.error.code == "check_failed":
@@ -163,8 +162,7 @@ def _locked(
     stamp = services.stamp()
     attempt = Attempt(command="reconcile", run_id=runner.session.run_id, at=stamp.at, error=fault)
     try:
-        entry = observed(record, {"last_attempt": attempt}, stamp)
-        runner.steps.update(name, record_entry(services, entry))
+        runner.record(name, observed(record, {"last_attempt": attempt}, stamp))
     except OrchestratorError as failed:
         return failed
     hints = filter(None, (exc.hint, lock_ends(runner.steps.prepared[name])))

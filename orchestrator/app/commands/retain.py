@@ -11,7 +11,6 @@ from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
-from orchestrator.app.steps.recording import record_entry
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.destroy import retention
@@ -151,11 +150,7 @@ def _keep(
     declared: bool = False,
 ) -> OperationRecord:
     stamp, run_id = runner.services.stamp(), runner.session.run_id
-    entry = record_entry(
-        runner.services, retained(record, wanted, stamp, run_id=run_id, declared=declared)
-    )
-    runner.steps.update(name, entry)
-    return entry
+    return runner.record(name, retained(record, wanted, stamp, run_id=run_id, declared=declared))
 
 
 def _release(runner: StepRunner, selected: Sequence[str]) -> None:
@@ -165,9 +160,7 @@ def _release(runner: StepRunner, selected: Sequence[str]) -> None:
 
     def release_step(name: str) -> Outcome:
         record, stamp = runner.steps.recorded(name), runner.services.stamp()
-        entry = released(record, stamp, run_id=runner.session.run_id)
-        entry = record_entry(runner.services, entry)
-        runner.steps.update(name, entry)
+        entry = runner.record(name, released(record, stamp, run_id=runner.session.run_id))
         runner.end(name, StepStatus.OK, changed=True, sequence=entry.sequence, reason="released")
         _note_declared(runner, name)
         return Outcome(ready=True)

@@ -14,7 +14,6 @@ from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services, stopped
 from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.guards import check_state
-from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.provider_state import PulledState
@@ -64,8 +63,7 @@ def _check_step(runner: StepRunner, name: str) -> Outcome:
     verification = run_checks(services, runner.deployment, prepared.step, inputs, state)
     if verification.verdict == "failed" and services.stop.stopping:
         raise stopped(services.stop)
-    entry = record_entry(services, checked(record, verification, services.stamp()))
-    runner.steps.update(name, entry, state)
+    entry = runner.record(name, checked(record, verification, services.stamp()), state)
     if verification.verdict == "failed":
         runner.session.fail(CheckFailed.exit_code)
     return runner.end_with_entry(

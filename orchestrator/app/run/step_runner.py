@@ -24,10 +24,12 @@ from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import Direction, EnginePlan, PlanOptions
 from orchestrator.app.steps.preparation import check_engine_gone
+from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.steps.settling import RecalledInputs, settle, settle_hook
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import StepFinished
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Resources
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import StepRun, StepRunChanges
@@ -282,6 +284,17 @@ class StepRunner:
         self.steps.prepare(root, recorded_module)
         self.settle(root)
         del self.steps.prepared[root]
+
+    def record(
+        self, name: str, entry: OperationRecord, state: PulledState | None = None
+    ) -> OperationRecord:
+        """
+        Make an entry of a step durable, and return it; ``state`` is its provider state, if it was
+        read.
+        """
+        entry = record_entry(self.services, entry)
+        self.steps.update(name, entry, state)
+        return entry
 
     def check_certain(self, name: str) -> None:
         """

@@ -17,7 +17,6 @@ from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.planned_step import CheckedPlan
-from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.surgery.imports import check_unmanaged, import_object, plan_imports
 from orchestrator.app.surgery.state_operation import (
     StateOperation,
@@ -82,8 +81,8 @@ def rebuild_state(runner: StepRunner, name: str) -> StepResult | None:
     if result is not None and result.fault is not None:
         return result
     if why_not:
-        entry = not_taken_back(runner.steps.recorded(name), why_not, services.stamp())
-        runner.steps.update(name, record_entry(services, entry))
+        record = runner.steps.recorded(name)
+        runner.record(name, not_taken_back(record, why_not, services.stamp()))
     return result
 
 
