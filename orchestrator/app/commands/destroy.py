@@ -220,7 +220,7 @@ def _work(runner: CommandRunner[DestroyRequest], selected: Sequence[str]) -> Non
     plan = teardown(deployment, steps.records, remaining, skip_before_destroy=skip_hook)
     inputs, refusals = _recorded_inputs(runner, plan.by_engine)
     refusals = refusals or before_destroy_failures(runner, plan.by_engine)
-    refusals = refusals or steps.failures_of(plan.by_engine, runner.check_saved)
+    refusals = refusals or failures_of(plan.by_engine, runner.check_saved)
     if refusals:
         runner.end_before_work(plan.todo, refusals)
         return
