@@ -4,7 +4,6 @@ Links steps with their modules and with each other, and checks every name that o
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -29,6 +28,7 @@ from orchestrator.domain.blueprint.references import Resolved, Template, Unresol
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
 from orchestrator.domain.target import HookKind, shown_step
 from orchestrator.domain.text import did_you_mean
+from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.behaviour import Behaviour, parse_behaviour, parse_defaults, read_defaults
 from orchestrator.loading.hooks import RawHook, check_order, check_references, parse_hooks
@@ -116,7 +116,11 @@ class StepLinker(Struct, frozen=True):
         if raw_step.module is None:
             return None
         if self.modules_from == "recorded":
-            return self._module_or_stub(raw_step.module.text, raw_step.module.at)
+            # The recorded module is used, and the current one must not block the command.
+            current = replace(self, modules_from="present", problems=Problems())
+            place = os.path.normpath(self.base / split_reference(raw_step.module.text)[0])
+            stub = Module(directory=place, variables={}, outputs={})
+            return current._module(raw_step, cache) or stub
         at = raw_step.module.at
         if _REMOTE.match(raw_step.module.text):
             hint = "fetch it into the project first; modules are local directories"
@@ -132,21 +136,6 @@ class StepLinker(Struct, frozen=True):
         if key not in cache:
             cache[key] = self._read(directory, around)
         return cache[key]
-
-    def _module_or_stub(self, reference: str, at: Location) -> Module:
-        """
-        Return the module, or an empty one if it cannot be read: the recorded module is used, and
-        the current one must not block the command.
-        """
-        name, package = split_reference(reference)
-        directory = self.project.module_directory(name, at, base=self.base, problems=Problems())
-        if directory is not None:
-            with contextlib.suppress(Invalid):
-                around = self.base / package if package else None
-                return read_module(
-                    directory, shown=str(directory), package=around, engine=self.engine
-                )
-        return Module(directory=os.path.normpath(self.base / name), variables={}, outputs={})
 
     def _directory(self, name: str, at: Location) -> Path | None:
         return self.project.module_directory(name, at, base=self.base, problems=self.problems)
