@@ -81,7 +81,7 @@ class StepLinker(Struct, frozen=True):
         graph = step_graph(raw_steps, self.problems)
         if self.modules_from == "present":
             for step in steps.values():
-                self._check_references(step.raw, step.behaviour, modules)
+                self._check_references(step, modules)
                 self._check_variables(step)
                 for kind, hook in step.hooks.items() if len(graph) else ():
                     check_references(step.raw, hook, modules, graph, self.problems)
@@ -160,14 +160,12 @@ class StepLinker(Struct, frozen=True):
             defaults = read_defaults(directory, shown=shown, problems=self.problems)
         return parse_behaviour(raw_step.fields, defaults, self.problems)
 
-    def _check_references(
-        self, raw_step: RawStep, behaviour: Behaviour, modules: Mapping[str, Module | None]
-    ) -> None:
+    def _check_references(self, step: LinkedStep, modules: Mapping[str, Module | None]) -> None:
+        raw_step, module, behaviour = step.raw, step.module, step.behaviour
         declared = self.blueprint.inputs
         general = ReferenceRules("a step", inputs=declared, steps=modules, itself=raw_step.name)
         for value in (*raw_step.inputs.values(), *raw_step.providers.values()):
             general.check(value, self.problems)
-        module = modules[raw_step.name]
         variables = module.variables if module else raw_step.inputs
         for what, values in (("identity", behaviour.identity), ("search", behaviour.search)):
             rules = ReferenceRules(what, inputs=variables, each_key=True)
