@@ -46,6 +46,7 @@ _PLAIN = (
     "nothing_missing",
     "unknown_run",
 )
+_FAILED = (StepStatus.ERROR, StepStatus.RUNNING)
 #: Reasons that `wait` tells of already.
 _IMPLIED_BY_WAIT = ("live", "claimed")
 _PROCESS = {
@@ -100,20 +101,16 @@ def _head(page: Page, document: RecoveryDocument) -> None:
         f", {count(waiting, 'step')} to see to" if waiting else "",
         f"  project {document.project}",
     )
-    if document.last_verified_run and any(_may_roll_back(step) for step in document.steps):
+    if document.last_verified_run and any(step.status in _FAILED for step in document.steps):
         page.line(f"last verified run: {document.last_verified_run}")
     if document.manual_gap and page.paper.verbose:
         page.line(("gap", "warn"), f": {document.manual_gap.message}", hang=5)
 
 
-def _may_roll_back(step: RecoveryStep) -> bool:
-    return step.status in (StepStatus.ERROR, StepStatus.RUNNING)
-
-
 def _quiet(step: RecoveryStep) -> bool:
     if step.situation is Situation.CLAIMED:
         # The step that the run works on says what there is to wait for.
-        return step.status not in (StepStatus.ERROR, StepStatus.RUNNING)
+        return step.status not in _FAILED
     return (
         step.recommended is None
         and step.hint is None

@@ -19,7 +19,6 @@ from orchestrator.domain.blueprint.blueprint import (
     Deployment,
     EngineRequirement,
     Hook,
-    InputValue,
     Module,
     ModuleHook,
     Step,
@@ -204,7 +203,7 @@ def known_secrets(stored: StoredDeployment, current: Deployment) -> dict[str, tu
         if item.sensitive and item.value is not None:
             then[name], today[name] = (
                 str(item.value.get("digest")),
-                _value(current.inputs.get(name)),
+                current.inputs[name].value if name in current.inputs else None,
             )
     for name, old_digest in stored.env.items():
         if name in current.env:
@@ -249,10 +248,6 @@ def _relative_file(reference: Json, root: str) -> Json:
         return reference
     file = reference["from"]["file"].removeprefix(f"{root}/")
     return {**reference, "from": {"file": file}}
-
-
-def _value(item: InputValue | None) -> Json:
-    return item.value if item else None
 
 
 def _portable_step(step: Step, withheld: Mapping[str, Collection[str]]) -> Step:

@@ -155,7 +155,7 @@ def _leaves(path: ValuePath, value: Json, unknown: Json) -> Iterator[tuple[Value
         fields = value if isinstance(value, dict) else {}
         marks = unknown if isinstance(unknown, dict) else {}
         for name in {**fields, **marks}:
-            if name in fields or _holds_unknown(marks.get(name)):
+            if name in fields or "true" in json.dumps(marks.get(name)):  # unknown in part
                 yield from _leaves((*path, name), fields.get(name), marks.get(name))
         if not fields and not marks:
             yield path, {}, True
@@ -166,7 +166,3 @@ def _leaves(path: ValuePath, value: Json, unknown: Json) -> Iterator[tuple[Value
             yield from _leaves((*path, index), part, mark)
     else:
         yield path, value, True
-
-
-def _holds_unknown(unknown: Json) -> bool:
-    return "true" in json.dumps(unknown)

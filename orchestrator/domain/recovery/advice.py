@@ -124,10 +124,6 @@ def _is_hook_cut_short(context: RecoveryContext) -> bool:
     return kind is not None and is_hook_unknown(context.record, kind)
 
 
-def _has_completed_work(context: RecoveryContext) -> bool:
-    return context.record is not None and has_completed_work(context.record)
-
-
 _R = Remedy
 _AGAIN = (_R.RETRY, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE, _R.DESTROY)
 
@@ -463,7 +459,10 @@ PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
         _HOOK,
         Precondition("none_declared", lambda context: not context.facts.compensates),
         _MISPLACED,
-        Precondition("nothing_done", lambda context: not _has_completed_work(context)),
+        Precondition(
+            "nothing_done",
+            lambda context: context.record is None or not has_completed_work(context.record),
+        ),
         Precondition("compensated", lambda context: is_compensated(context.record)),
         Precondition("module_in_doubt", lambda context: "compensate" in context.facts.hook_doubts),
     ),

@@ -29,7 +29,7 @@ from orchestrator.domain.recovery.messages import (
     SITUATION_DESCRIPTIONS,
 )
 from orchestrator.domain.recovery.rerun_rules import failed_run
-from orchestrator.domain.text import Word
+from orchestrator.domain.text import Word, count
 from orchestrator.domain.transitions.hook_results import (
     is_hook_unknown,
 )
@@ -309,7 +309,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
     record, facts = context.record, context.facts
     doubts = context.doubts
     run = record.run_id if record else ""
-    objects = _counted(len(record.live_objects) if record else 0)
+    alive = len(record.live_objects) if record else 0
     command = record.active_command if record else None
     claim = f"{command or 'a command'} of run {run} is in progress"
     return {
@@ -343,7 +343,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "window": _window(record) if record and doubts else "",
         "where": f"in the account and region of {facts.scope or 'its provider configuration'}",
         "inputs": (record.resolved_inputs_file if record else None) or "the blueprint",
-        "objects": objects,
+        "objects": count(alive, "object") if alive else "nothing",
         "kept": facts.retained_because or "retained",
         "work": "the compensation"
         if context.failed_command == "compensate"
@@ -433,10 +433,6 @@ def _window(record: OperationRecord) -> str:
         return f"before {last}"
     first = f"{min(begins):%Y-%m-%d %H:%M:%S} UTC"
     return f"at {first}" if first == last else f"between {first} and {last}"
-
-
-def _counted(objects: int) -> str:
-    return f"{objects} object{'s' if objects > 1 else ''}" if objects else "nothing"
 
 
 def _listed(steps: Mapping[str, str]) -> str:

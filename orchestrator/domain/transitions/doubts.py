@@ -103,25 +103,18 @@ def _settlement(
         return "accepted"
     object_id = observation.ids.get(doubt.address)
     adopted = any(item.address == doubt.address and item.id == object_id for item in record.adopted)
-    if (
-        doubt.address in observation.ids
-        and not adopted
-        and _is_object_in_doubt(doubt, record, object_id)
-    ):
+    in_state = doubt.address in observation.ids
+    if in_state and not adopted and _is_object_in_doubt(doubt, record, object_id):
         return "in_state"
     if (
-        (doubt.action in ("update", "delete") or _is_unknown_action_in_state(doubt, observation))
-        and observation.refreshed
-        and is_past_settling_time(doubt, record, observation)
+        observation.refreshed
+        and (doubt.action in ("update", "delete") or (doubt.action == "unknown" and in_state))
+        and settling_seconds_left(doubt, record, observation.at, observation.settling_time) <= 0
     ):
         return "refreshed"
     if doubt.readback is not None and doubt.readback.verdict == "absent":
         return "absent"
     return None
-
-
-def _is_unknown_action_in_state(doubt: Doubt, observation: StateObservation) -> bool:
-    return doubt.action == "unknown" and doubt.address in observation.ids
 
 
 def _is_object_in_doubt(doubt: Doubt, record: OperationRecord, object_id: str | None) -> bool:
@@ -140,15 +133,6 @@ def _is_object_in_doubt(doubt: Doubt, record: OperationRecord, object_id: str | 
         if ref.address == doubt.address and ref.deposed is None
     ]
     return not before or (object_id is not None and object_id not in before)
-
-
-def is_past_settling_time(
-    doubt: Doubt, record: OperationRecord, observation: StateObservation
-) -> bool:
-    """
-    Return whether no request of the call that left the doubt can be under way any more.
-    """
-    return settling_seconds_left(doubt, record, observation.at, observation.settling_time) <= 0
 
 
 def settling_seconds_left(
