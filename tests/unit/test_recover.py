@@ -248,6 +248,21 @@ def test_status_tells_of_a_first_apply_that_failed_before_any_entry(desk: Desk) 
     assert [item.command for item in found.next] == ["orchestrator recover web -e prod"]
 
 
+@pytest.mark.parametrize(("recorded", "shown"), [(FAILED, 0), (None, 1)])
+def test_what_is_told_as_the_cause_is_not_told_again_as_the_newest_attempt(
+    desk: Desk, recorded: Fault | None, shown: int
+) -> None:
+    """
+    A doubt that a later run found is recorded without a mutation: the record names the run of its
+    last one.
+    """
+    desk.has("network", status="error" if recorded else "ok", error=recorded, run_id=SECOND)
+    desk.reader.files.write_run(ran(desk, THIRD, ended(status="error"), exit_code=11))
+    text = status_text(status_of(desk.reader, outline()), Paper(now=NOW))
+
+    assert text.count("last try") == shown
+
+
 def test_the_newest_verified_run_is_where_to_roll_back_to(desk: Desk) -> None:
     """
     Rollback names the newest earlier run in which the step was verified; never a later one, and

@@ -66,8 +66,6 @@ def status_of(
             }
             if step not in summary.graph:
                 changes["objects"] = tuple(ref.name for ref in newest.live_objects)
-            if tried is not None:
-                changes["last_attempt"] = tried
             shown.append(state.model_copy(update=changes))
     orphans = orphaned_targets(summary, records)
     selected = () if steps is None else tuple(row.step for row in shown)

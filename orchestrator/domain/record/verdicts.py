@@ -40,9 +40,10 @@ def is_unmade(record: OperationRecord | None) -> bool:
 
 def with_failed_attempt(record: OperationRecord, tried: Attempt | None) -> OperationRecord:
     """
-    Return the record with the newest attempt ``tried``, if it failed before it was recorded.
+    Return the record with the newest attempt ``tried``, if it failed before it was recorded, and
+    not with what is recorded as the error of its step already.
     """
-    if tried is None or tried.run_id <= record.run_id:
+    if tried is None or tried.run_id <= record.run_id or tried.error == record.error:
         return record
     return record.model_copy(update={"last_attempt": tried})
 
