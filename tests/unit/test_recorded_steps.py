@@ -5,6 +5,7 @@ Commands about steps as they are recorded, on the use cases themselves: no engin
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -26,11 +27,12 @@ from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.blueprint.blueprint import CommandHook
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.events.events import StepFinished
-from orchestrator.domain.record.objects import Resources
+from orchestrator.domain.record.objects import Doubt, Resources
 from orchestrator.domain.record.record import HookResult
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
+from orchestrator.errors import EngineFailed
 from tests.fakes.clock import START
 from tests.fakes.services import Premises
 
@@ -194,3 +196,22 @@ def test_what_reconcile_cannot_do_is_refused_for_all_steps(
         assert [len(there.history(step)) for step in ("web", "db")] == [1, 1]
     finally:
         there.close()
+
+
+def test_nothing_is_forgotten_before_the_state_lock_is_looked_for(there: Premises) -> None:
+    """
+    Law: evidence before a person's word.
+    Whoever held it might be making the very object; this engine fails to tell.
+    """
+    address = "fake_object.lost"
+    doubt = Doubt(address=address, action="create", why="no answer", at=START - timedelta(hours=1))
+    there.has("web", status="error", failed_command="apply", resources=Resources(in_doubt=(doubt,)))
+    options = RunOptions(reason="it is gone", plan=PlanOptions(approved=True))
+    request = ReconcileRequest(options=options, forget=(address,))
+
+    code = reconcile(there.services, there.deployment, request)
+
+    record = there.record("web")
+    assert record is not None
+    assert [item.address for item in record.resources.in_doubt] == [address]
+    assert code == EngineFailed.exit_code
