@@ -410,3 +410,28 @@ def test_where_the_state_cannot_be_read_the_journal_says_what_was_destroyed() ->
         ]
     finally:
         there.close()
+
+
+@pytest.mark.parametrize(
+    ("on_failure", "ends"),
+    [(OnFailure.STOP, ["error", "pending"]), (OnFailure.CONTINUE, ["error", "error"])],
+)
+def test_after_a_failure_independent_steps_are_begun_only_if_asked_for(
+    on_failure: OnFailure, ends: list[str]
+) -> None:
+    """
+    One step at a time, and each would fail.
+    """
+    there = Premises({"one": [], "two": []})
+    try:
+        for step in ("one", "two"):
+            there.has(step)
+            there.root(step).faults = {f"fake_object.{step}": Fault.REFUSE}
+        options = RunOptions(on_failure=on_failure, jobs=1, plan=PlanOptions(approved=True))
+
+        destroy(there.services, there.deployment, DestroyRequest(options=options))
+
+        rows = [e.result.status for e in there.told.events if isinstance(e, StepFinished)]
+        assert sorted(rows) == ends
+    finally:
+        there.close()
