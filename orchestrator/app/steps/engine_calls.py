@@ -61,7 +61,7 @@ def patiently(
                 step=step,
                 phase=phase,
                 attempt=number + 1,
-                reason=error.splitlines()[0] if error else "",
+                reason=error.splitlines()[0],
             )
         )
         services.pause(float(2**number))
