@@ -24,16 +24,20 @@ from orchestrator.app.run.request import (
     VerifyRequest,
 )
 from orchestrator.app.steps.planned_step import PlanOptions
-from orchestrator.domain.blueprint.blueprint import CommandHook
+from orchestrator.domain.blueprint.blueprint import CommandHook, ModuleHook
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.events.events import StepFinished
+from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.objects import Doubt, Resources
-from orchestrator.domain.record.record import HookResult
-from orchestrator.domain.record.states import StepStatus
+from orchestrator.domain.record.record import Fault, HookResult
+from orchestrator.domain.record.states import Status, StepStatus
+from orchestrator.domain.target import hook_step_name
 from orchestrator.domain.text import Json
+from orchestrator.domain.transitions.conclusion import hook_begun
 from orchestrator.domain.values import replace
 from orchestrator.errors import EngineFailed
 from tests.fakes.clock import START
+from tests.fakes.entries import ACTOR, entry
 from tests.fakes.services import Premises
 
 OPTIONS = RunOptions(reason="audit", plan=PlanOptions(approved=True))
@@ -215,3 +219,44 @@ def test_nothing_is_forgotten_before_the_state_lock_is_looked_for(there: Premise
     assert record is not None
     assert [item.address for item in record.resources.in_doubt] == [address]
     assert code == EngineFailed.exit_code
+
+
+@pytest.mark.parametrize(
+    ("status", "run_id", "ends"),
+    [
+        ("ok", "R2", (Status.OK, "done")),
+        ("error", "R2", (Status.ERROR, "failed")),
+        ("ok", "R1", (Status.OK, None)),
+        (None, "", (Status.OK, None)),
+    ],
+)
+def test_a_killed_action_that_is_a_module_ends_as_its_module_did(
+    there: Premises, status: str | None, run_id: str, ends: tuple[Status, str | None]
+) -> None:
+    """
+    Law: an outlived run is settled from evidence.
+    What the killed run has recorded of the module decides; an earlier record of it does not.
+    """
+    name = hook_step_name("web", "compensate")
+    step = there.deployment.steps["web"]
+    action = ModuleHook(replace(step, name=name))
+    steps = {"web": replace(step, compensate=action)}
+    deployment = replace(there.deployment, steps=steps)
+    there.has("web", run_id="R1")
+    before = there.record("web")
+    assert before is not None
+    stamp, target = EntryStamp(at=START, entry_id="marker", actor=ACTOR), deployment.target(name)
+    there.store.append(
+        hook_begun(before, "compensate", stamp, by="module", run_id="R2", target=str(target))
+    )
+    if status is not None:
+        fault = Fault(code="engine_failed", phase="apply", summary="no capacity")
+        failure = {"error": fault, "failed_command": "apply"} if status == "error" else {}
+        there.store.append(entry(target, status=status, run_id=run_id, **failure))
+
+    reconcile(there.services, deployment, ReconcileRequest(options=OPTIONS))
+
+    settled = there.record("web")
+    assert settled is not None
+    verdict = settled.compensation.verdict if settled.compensation else None
+    assert (settled.status, verdict) == ends
