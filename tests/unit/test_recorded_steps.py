@@ -250,9 +250,17 @@ def test_a_killed_action_that_is_a_module_ends_as_its_module_did(
         hook_begun(before, "compensate", stamp, by="module", run_id="R2", target=str(target))
     )
     if status is not None:
-        fault = Fault(code="engine_failed", phase="apply", summary="no capacity")
-        failure = {"error": fault, "failed_command": "apply"} if status == "error" else {}
-        there.store.append(entry(target, status=status, run_id=run_id, **failure))
+        failed = status == "error"
+        module = entry(
+            target,
+            status=status,
+            run_id=run_id,
+            failed_command="apply" if failed else None,
+            error=Fault(code="engine_failed", phase="apply", summary="no capacity")
+            if failed
+            else None,
+        )
+        there.store.append(module)
 
     reconcile(there.services, deployment, ReconcileRequest(options=OPTIONS))
 
