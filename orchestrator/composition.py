@@ -71,7 +71,7 @@ def open_read_context(
             processes=SystemProcesses(),
             work=project.own_dir / "work",
             today=SystemClock().now().date(),
-            gone_back=store.gone_back,
+            refusal=store.refusal,
             changed_secrets=partial(changed_secrets, project, store),
         )
 
@@ -136,7 +136,7 @@ def open_services(
             key=project_key(store, project.project_dir, project.environ, create=records),
             root=project.project_dir,
             is_shared=deployment.operations.is_shared,
-            gone_back=store.gone_back,
+            refusal=store.refusal,
             note_reconciled=store.note_reconciled,
             neighbours=partial(
                 neighbour_urls, project, deployment, partial(public_url, project.environ)

@@ -25,6 +25,10 @@ def worst(codes: Iterable[int]) -> int:
     return min(codes, key=PRECEDENCE.index, default=0)
 
 
+#: Why no mutating command may rely on an operation store that works: this machine has the records
+#: of the blueprint, other machines would not see them, or it has seen newer ones.
+StoreReason = Literal["records_elsewhere", "no_shared_store", "store_gone_back"]
+
 #: Why an action is refused: stable codes, seen as ``error.code`` and in ``--json``.
 Reason = Literal[
     "action_gone",
@@ -284,10 +288,15 @@ class Fenced(OrchestratorError):
 
 class StoreUnavailable(OrchestratorError):
     """
-    The operation store cannot be read or written; nothing was mutated.
+    The operation store cannot be read or written, or ``reason`` says why no mutating command may
+    rely on it; nothing was mutated.
     """
 
     exit_code, code = 22, "store_unavailable"
+
+    def __init__(self, message: str, *, hint: str = "", reason: StoreReason | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
 
 
 class Spooled(OrchestratorError):

@@ -4,7 +4,7 @@ Everything a use case needs from outside, in one value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -15,7 +15,7 @@ from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.record import Actor, Source
 from orchestrator.domain.record.run_record import SILENCE
 from orchestrator.domain.target import Target
-from orchestrator.errors import ApprovalMissing, Busy, Stopped, Terminated
+from orchestrator.errors import ApprovalMissing, Busy, Stopped, StoreUnavailable, Terminated
 from orchestrator.ports.engine import Engine
 from orchestrator.ports.run_files import RunFiles
 from orchestrator.ports.store import OperationStore, Spool
@@ -54,10 +54,11 @@ class Services(Struct, frozen=True):
 
     ``is_shared``: several machines use the operation store and see the evidence in it. ``work``
     contains the targets' working directories. ``key`` is the project's key for keyed digests.
-    ``gone_back`` names records older than this machine has seen, ``note_reconciled`` remembers
-    which of them are up to date again. ``neighbours`` returns the URLs of the stores of the
-    blueprint's other environments. ``environ`` is the environment of engines; ``stored_blobs`` are
-    the digests, by name, of blobs known to be in the store. ``source`` asks git, once.
+    ``refusal`` returns the error that mutating commands end with if they may not rely on the store;
+    ``note_reconciled`` remembers which records older than this machine has seen are up to date
+    again. ``neighbours`` returns the URLs of the stores of the blueprint's other environments.
+    ``environ`` is the environment of engines; ``stored_blobs`` are the digests, by name, of blobs
+    known to be in the store. ``source`` asks git, once.
     """
 
     store: OperationStore
@@ -80,7 +81,7 @@ class Services(Struct, frozen=True):
     key: bytes
     root: Path
     is_shared: bool = False
-    gone_back: Callable[[], Sequence[str]] = tuple
+    refusal: Callable[[], StoreUnavailable | None] = lambda: None
     note_reconciled: Callable[[Target], None] = lambda _: None
     neighbours: Callable[[], Mapping[str, str]] = dict
     limits: Limits = field(default_factory=Limits)

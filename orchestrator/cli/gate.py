@@ -168,5 +168,7 @@ def _judge(
             planned, approval = result.document, result.approval
         today = services.clock.now().date()
     drift_on = today if drift else None
-    document = gate(deployment, status, planned, allowed=allowed, drift_on=drift_on)
+    document = gate(
+        deployment, status, planned, allowed=allowed, drift_on=drift_on, refusal=reader.refusal()
+    )
     return document, approval, deployment.path

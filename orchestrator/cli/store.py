@@ -72,9 +72,10 @@ def _only_store(project: ProjectContext) -> StoreLocation:
     Return the single store of the project's blueprints; the default file only if it exists. Raises
     Usage if there are several.
     """
+    from orchestrator.domain.blueprint.blueprint import OWN_STORE
     from orchestrator.errors import Usage
     from orchestrator.loading.summary import store_locations
-    from orchestrator.stores.store_urls import DEFAULT_PATH, sqlite_file
+    from orchestrator.stores.store_urls import sqlite_file
 
     def place(location: StoreLocation) -> str:
         return str(sqlite_file(location.url, project.project_dir, project.environ) or location.url)
@@ -86,7 +87,7 @@ def _only_store(project: ProjectContext) -> StoreLocation:
     if own.url is None and others and not Path(place(own)).exists():
         own = others.pop(next(iter(others)))
     if others:
-        urls = ", ".join(item.url or DEFAULT_PATH for item in (own, *others.values()))
+        urls = ", ".join(item.url or OWN_STORE for item in (own, *others.values()))
         raise Usage(
             f"this project has several operation stores: {urls}",
             hint="say whose it is, --blueprint NAME -e ENV, or name it by --url",

@@ -59,7 +59,7 @@ def project_store(project: ProjectContext, location: StoreLocation, tell: Tell) 
     place = Path(os.devnull) if store.url == "memory:" else project.own_dir / "seen"
     runs = RunDirectory(project.own_dir / "runs")
     memory = SequenceMemory(place, store.url, runs.traces)
-    placement = StorePlacement(location, sqlite_records(project.project_dir))
+    placement = StorePlacement(location, sqlite_records(project.project_dir), project.called_in)
     return WatchedStore(store, memory, placement, tell)
 
 

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim
-from orchestrator.domain.recovery.command_line import accept_restored_command
+from orchestrator.domain.recovery.command_line import BlueprintAddress, accept_restored_command
 from orchestrator.domain.target import Target
 from orchestrator.domain.values import changed_fields, replace
 from orchestrator.errors import StoreUnavailable
@@ -192,12 +192,11 @@ def _is_known(seen: SeenEntry | None, item: SeenEntry) -> bool:
     return bool(seen.entry_id)
 
 
-def _way_on(place: tuple[str, str] | None) -> str:
+def _way_on(blueprint: BlueprintAddress | None) -> str:
     """
-    Return the hint for a store that has gone back; ``place`` is a blueprint and environment whose
-    store it is.
+    Return the hint for a store that has gone back, that of a blueprint or the project's own.
     """
-    command = accept_restored_command(*(place or ("", "")))
+    command = accept_restored_command(blueprint)
     return (
         "restore its newest copy; if this one is to be believed: `reconcile` what it holds, "
         f"`adopt` what it does not know, then `{command}`"
@@ -239,6 +238,7 @@ class WatchedStore:
         self._lock = threading.Lock()
         self._gone_back: dict[Target | None, str] = {}  # None: the store itself
         self._told_placement = self._told_gone_back = False
+        self._misplacement: StoreUnavailable | None = None
         self._known_identity: str | None = None
         self._claimed: dict[tuple[str | None, str | None], list[OperationRecord]] = {}
         self._place: tuple[str, str] | None = None
@@ -253,6 +253,15 @@ class WatchedStore:
         seen entry is newer than its current one, with both.
         """
         return tuple(self._gone_back.values())
+
+    def refusal(self) -> StoreUnavailable | None:
+        """
+        Return the error that a mutating command on the blueprint that was read last ends with; None
+        if it may rely on the store.
+        """
+        if self._misplacement is None and self._gone_back:
+            return self._gone_back_error()
+        return self._misplacement
 
     def note_reconciled(self, target: Target) -> None:
         """
@@ -308,6 +317,8 @@ class WatchedStore:
         records = self._read(blueprint, environment) if claimed is None else claimed
         self._tell_gone_back()
         misplaced = self._misplaced(blueprint, environment, records)
+        if blueprint is not None:
+            self._misplacement = misplaced
         if misplaced is not None and not self._told_placement:
             self._told_placement = True
             self._tell(f"{misplaced.message}; {misplaced.hint}")
@@ -368,8 +379,8 @@ class WatchedStore:
         self._check_histories(records)
         if self._gone_back and claim.command not in _UPDATING:
             self._told_gone_back = True  # by this
-            place = claim.blueprint, claim.environment
-            raise StoreUnavailable(self._gone_back_text(), hint=_way_on(place))
+            self._place = claim.blueprint, claim.environment
+            raise self._gone_back_error()
 
     def _identity(self) -> str | None:
         """
@@ -442,10 +453,15 @@ class WatchedStore:
             is_news = bool(self._gone_back) and not self._told_gone_back
             self._told_gone_back = self._told_gone_back or is_news
         if is_news:
-            self._tell(f"{self._gone_back_text()}; {_way_on(self._place)}")
+            error = self._gone_back_error()
+            self._tell(f"{error.message}; {error.hint}")
 
-    def _gone_back_text(self) -> str:
-        return f"the operation store {self.url} has gone back: {'; '.join(self.gone_back())}"
+    def _gone_back_error(self) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"the operation store {self.url} has gone back: {'; '.join(self.gone_back())}",
+            hint=_way_on(self._place and self._placement.named(*self._place)),
+            reason="store_gone_back",
+        )
 
     def create_blob(self, name: str, data: bytes) -> bytes:
         misplaced = self._placement.no_shared_store()

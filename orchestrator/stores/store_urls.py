@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import (
     DATABASES,
+    OWN_STORE,
     PREFIX,
     STORE_URLS,
     StoreLocation,
@@ -22,15 +23,12 @@ from orchestrator.domain.blueprint.blueprint import (
     url_scheme,
 )
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.recovery.command_line import RecordedBlueprint, copy_records_command
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 
 if TYPE_CHECKING:
     from orchestrator.domain.text import Json
     from orchestrator.ports.store import OperationStore
-
-
-#: The embedded default, relative to the project.
-DEFAULT_PATH = ".orchestrator/operations.db"
 
 
 def open_store(
@@ -49,7 +47,7 @@ def open_store(
 
     Nothing is opened or created before the first use. Raises Invalid for a URL of unknown kind.
     """
-    url = url or DEFAULT_PATH
+    url = url or OWN_STORE
     file = sqlite_file(url, project_dir, environ)
     scheme = url_scheme(url)
     if scheme == "memory":
@@ -98,7 +96,7 @@ def sqlite_file(url: str | None, project_dir: Path, environ: Mapping[str, str]) 
     Return the file of the store at ``url``, None if it is not a SQLite store. Raises Invalid if it
     is no URL.
     """
-    url = url or DEFAULT_PATH
+    url = url or OWN_STORE
     wrong = store_url_problem(url, environ)
     if wrong is not None:
         hint = f"use {STORE_URLS}"
@@ -119,11 +117,13 @@ def sqlite_file(url: str | None, project_dir: Path, environ: Mapping[str, str]) 
 class StorePlacement(Struct, frozen=True):
     """
     Compares the location of a store with the SQLite file of this machine, whose records
-    ``on_this_machine`` returns for a blueprint and environment.
+    ``on_this_machine`` returns for a blueprint and environment. ``called_in`` is the directory for
+    the commands that it names.
     """
 
     location: StoreLocation
     on_this_machine: Callable[[str, str], Sequence[OperationRecord]]
+    called_in: str = ""
 
     def no_shared_store(self) -> StoreUnavailable | None:
         """
@@ -136,8 +136,9 @@ class StorePlacement(Struct, frozen=True):
             "would stay on this machine only, and nobody else would see them",
             hint=f'name one that everybody reaches: `operations: {{url: "s3://BUCKET/{PREFIX}"}}` '
             "(or postgres://, gs://, az://) in the blueprint or orchestrator.yaml, and take along "
-            f"what this machine has with `orchestrator store copy sqlite:{DEFAULT_PATH} URL`; or "
-            f'say that this machine is enough: `operations: {{url: "sqlite:{DEFAULT_PATH}"}}`',
+            f"what this machine has with `orchestrator store copy sqlite:{OWN_STORE} URL`; or "
+            f'say that this machine is enough: `operations: {{url: "sqlite:{OWN_STORE}"}}`',
+            reason="no_shared_store",
         )
 
     def records_elsewhere(
@@ -152,12 +153,19 @@ class StorePlacement(Struct, frozen=True):
         targets = self.on_this_machine(blueprint, environment)
         if not targets:
             return None
+        command = copy_records_command(self.named(blueprint, environment))
         return StoreUnavailable(
             f"{url}: nothing is recorded of {blueprint}/{environment}, and this "
-            f"machine knows {len(targets)} of its targets ({DEFAULT_PATH})",
-            hint=f"move them: `orchestrator store copy sqlite:{DEFAULT_PATH} --blueprint "
-            f"{blueprint} -e {environment}`",
+            f"machine knows {len(targets)} of its targets ({OWN_STORE})",
+            hint=f"move them: `{command}`",
+            reason="records_elsewhere",
         )
+
+    def named(self, blueprint: str, environment: str) -> RecordedBlueprint:
+        """
+        Return the address of a blueprint for commands.
+        """
+        return RecordedBlueprint(blueprint, environment, called_in=self.called_in)
 
 
 def sqlite_records(project_dir: Path) -> Callable[[str, str], Sequence[OperationRecord]]:
@@ -167,7 +175,7 @@ def sqlite_records(project_dir: Path) -> Callable[[str, str], Sequence[Operation
     """
 
     def read(blueprint: str, environment: str) -> Sequence[OperationRecord]:
-        path = project_dir / DEFAULT_PATH
+        path = project_dir / OWN_STORE
         if not path.exists():
             return ()
         from orchestrator.stores.sqlite import SqliteStore

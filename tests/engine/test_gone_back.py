@@ -5,7 +5,6 @@ Law: a record that has gone back is noticed.
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import shutil
 
@@ -21,6 +20,13 @@ def project(project: Project) -> Project:
     project.write("m/main.tf", 'resource "terraform_data" "a" { input = 1 }\n')
     project.write("blueprints/b.yaml", "version: 1\nname: b\nsteps:\n  one: {module: ../m}\n")
     return project
+
+
+def words(ended: Ended) -> str:
+    """
+    What was said, whatever the width of the screen.
+    """
+    return " ".join(ended.said.split())
 
 
 def test_a_store_that_was_put_back_or_removed_is_not_believed(project: Project) -> None:
@@ -39,28 +45,35 @@ def test_a_store_that_was_put_back_or_removed_is_not_believed(project: Project) 
     asked = project.run("verify", "b", "--json")
     imported = project.run("import", "b/default/one", "terraform_data.a", "x", "--yes", "--json")
     status = project.run("status", "b")
+    gate = project.run("gate", "b", "--json")
+    recover = project.ok("recover", "b", "--json").document
     expected = project.run("status", "b", "--expect", "destroyed")
     database.unlink()
     afresh = project.run("apply", "b", "--yes")
 
     assert (refused.code, expected.code, afresh.code) == (22, 22, 22)
-    assert refused.said.count("has gone back") == 1 and "has gone back" in afresh.said
+    assert all(words(ended).count("has gone back") == 1 for ended in (refused, afresh))
     assert status.code == 0
     assert "has gone back" in status.err
     assert "orchestrator destroy b" in refused.out
     assert "verdict: unknown" in refused.out, "what has gone back tells nothing"
     assert asked.events[-1]["verdict"] == "unknown"
-    assert [item["command"] for item in asked.events[-1]["next"]] == ["orchestrator verify b"]
-    assert imported.events[-1]["next"] == []  # its target is in no command that could be offered
+    way = [
+        "orchestrator adopt b",
+        "orchestrator reconcile b",
+        "orchestrator store accept-restored --blueprint b REASON",
+    ]
+    assert [item["command"] for item in recover["next"]] == way
+    assert {a["action"] for a in recover["steps"][0]["actions"] if a["available"]} <= {"reconcile"}
+    assert (gate.code, gate.document["reasons"][0]["code"]) == (4, "store_unavailable")
+    for ended, also in ((asked, ["orchestrator verify b"]), (imported, [])):
+        assert [item["command"] for item in ended.events[-1]["next"]] == way + also
 
-    (offered,) = set(re.findall("`(orchestrator store [^`]*)`", " ".join(afresh.said.split())))
-    assert offered == "orchestrator store accept-restored --blueprint b REASON"
-    accept = shlex.split(offered.replace("REASON", "disk-lost"))[1:]
+    accept = shlex.split(way[-1].replace("REASON", "disk-lost"))[1:]
     too_early = project.run(*accept)
-    assert too_early.code == 4
-    (adopt,) = re.findall("`orchestrator (adopt [^`]*)`", too_early.said)
-    adopted = project.ok(*adopt.split(), "--json")
-    assert [item["command"] for item in adopted.events[-1]["next"]] == [offered]
+    assert too_early.code == 4 and "`orchestrator adopt b" in too_early.said
+    adopted, _ = (project.ok(*command.split()[1:], "--json") for command in way[:-1])
+    assert [item["command"] for item in adopted.events[-1]["next"]] == way[-1:]
     assert project.run("destroy", "b", "--yes").code == 22
     project.ok(*accept)
     assert project.run("status", "b").err == ""
@@ -163,7 +176,7 @@ def test_the_runs_beside_a_restored_store_speak_against_it(project: Project) -> 
     ended = project.run("destroy", "b", "--yes")
 
     assert (expected.code, ended.code) == (22, 22), expected.said
-    assert "has gone back" in expected.said and "has gone back" in ended.said
+    assert all("has gone back" in words(end) for end in (expected, ended))
 
 
 def test_what_is_recorded_as_gone_is_held_against_its_state(project: Project) -> None:

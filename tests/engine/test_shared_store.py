@@ -244,18 +244,30 @@ def test_no_shared_store_no_mutation(jobs: Jobs) -> None:
 def test_records_of_a_laptop_move_into_the_bucket(jobs: Jobs) -> None:
     """
     A blueprint whose records lie in a file on this machine does not start afresh in the bucket:
-    exit 22, with the command that moves them; after that nothing changes, here and elsewhere.
+    exit 22, with the command that moves them. That is all that `status`, `recover` and `plan` offer
+    before, and the gate does not pass. After that nothing changes, here and elsewhere.
     """
     laptop = jobs.machine("laptop", jobs.backend, LOCAL)
     laptop.ok("apply", "shop", "--yes")
     jobs.machine("laptop")
-    refused = laptop.run("apply", "shop", "--yes")
-    command = re.search("`orchestrator (store copy .*?)`", said(refused))
-    assert command is not None
-    moved = laptop.run(*shlex.split(command[1]))
+    gate = laptop.run("gate", "shop", "--json")
+    refused = laptop.run("apply", "shop", "--yes", "--json")
+    screens = [
+        laptop.run(verb, "shop", "--json").document for verb in ("status", "recover", "plan")
+    ]
+    offered = [[item["command"] for item in screen["next"]] for screen in screens]
+    command = offered[0][0]
+    possible = [
+        action for step in screens[1]["steps"] for action in step["actions"] if action["available"]
+    ]
+    moved = laptop.run(*shlex.split(command)[1:])
     again = jobs.machine("ci").ok("apply", "shop", "--yes", "--json")
 
     assert refused.code == 22
+    assert offered == [[command]] * 3 and command.startswith("orchestrator store copy ")
+    assert refused.events[-1]["next"][0]["command"] == command
+    assert possible == []
+    assert (gate.code, command in gate.document["reasons"][0]["remedy"]) == (4, True)
     assert (moved.code, "6 entries of 3 targets" in said(moved)) == (0, True)
     assert again.statuses == {"net": "ok", "db": "ok", "web": "ok"}
     assert len(jobs.cloud.calls("create")) == 3

@@ -132,7 +132,7 @@ class History:
         self.there.services = replace(
             self.there.services,
             store=watched,
-            gone_back=watched.gone_back,
+            refusal=watched.refusal,
             note_reconciled=watched.note_reconciled,
         )
 

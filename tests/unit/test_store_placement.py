@@ -312,8 +312,8 @@ def test_a_shared_store_that_knows_nothing_of_what_this_machine_knows_is_refused
     hint = placed.refusal().hint
     placed.store.records("web", "prod")
 
-    command = "orchestrator store copy sqlite:.orchestrator/operations.db --blueprint web"
-    assert f"`{command} -e prod`" in hint
+    command = "orchestrator store copy --blueprint web -e prod"
+    assert f"`{command} sqlite:.orchestrator/operations.db`" in hint
     assert len(placed.told) == 1
 
 

@@ -16,7 +16,7 @@ from orchestrator.domain.documents.status import StatusDocument, StepState
 from orchestrator.domain.plan.changes import remaining_drift
 from orchestrator.domain.record.states import Condition, StepStatus
 from orchestrator.domain.recovery.command_line import BlueprintAddress, command_line
-from orchestrator.errors import Busy, Invalid, OrchestratorError
+from orchestrator.errors import Busy, Invalid, OrchestratorError, StoreUnavailable
 
 #: What a step may be in that a gate refuses unless it is allowed.
 Refusable = Literal["in_doubt", "interrupted", "silent"]
@@ -45,7 +45,7 @@ def failed_gate(
     """
     Return the verdict on a blueprint that cannot be loaded, or whose records cannot be read.
     """
-    reasons = [GateReason(code=exc.code, severity="fail", message=exc.message, remedy=exc.hint)]
+    reasons = [_of_error(exc)]
     if isinstance(exc, Invalid):
         reasons = [
             GateReason(
@@ -61,6 +61,10 @@ def failed_gate(
     return GateDocument.of_reasons(
         reasons, project=project, blueprint=blueprint, environment=environment
     )
+
+
+def _of_error(exc: OrchestratorError) -> GateReason:
+    return GateReason(code=exc.code, severity="fail", message=exc.message, remedy=exc.hint)
 
 
 def status_to_judge(
@@ -87,14 +91,18 @@ def gate(
     *,
     allowed: Allowed,
     drift_on: date | None,
+    refusal: StoreUnavailable | None = None,
 ) -> GateDocument:
     """
     Return the verdict. ``planned`` is the plan, or the error if there is none. Drift counts if
-    ``drift_on`` is given: the day by which drift rules expire.
+    ``drift_on`` is given: the day by which drift rules expire. ``refusal`` is the error that an
+    apply would end with if it may not rely on the records.
     """
     plan = planned if isinstance(planned, PlanDocument) else None
     drift = _drift(plan, deployment.drift_rules, drift_on) if plan and drift_on else ()
     reasons = [*_of_state(deployment, status, allowed), *_of_plan(deployment, planned)]
+    if refusal is not None:
+        reasons.insert(0, _of_error(refusal))
     reasons += [
         GateReason(
             code="drift",

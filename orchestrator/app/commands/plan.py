@@ -55,6 +55,7 @@ from orchestrator.domain.plan.violations import Violation, violations_of_steps
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.recovery.command_line import command_line, step_options
+from orchestrator.domain.recovery.next_commands import about_store
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of, hook_step_name
 from orchestrator.domain.transitions.hook_results import completed_before_destroy, hook_description
@@ -110,6 +111,7 @@ class Planner:
         """
         deployment, request, affected = self.deployment, self.request, self.request.affected
         rows, codes = self._rows(selected)
+        refusal = self.services.refusal()
         document = PlanDocument.of_steps(
             deployment,
             rows,
@@ -126,7 +128,10 @@ class Planner:
             *rego_violations(self.services, deployment, document),
         ]
         document = document.model_copy(
-            update={"policy": tuple(redacted(item, self.services.masker) for item in violations)}
+            update={
+                "policy": tuple(redacted(item, self.services.masker) for item in violations),
+                "next": tuple(about_store(deployment, refusal)) if refusal else (),
+            }
         )
         if any(item.verdict == "fail" for item in violations):
             codes.append(Refused.exit_code)
@@ -491,4 +496,4 @@ def with_file(
     """
     command = command_line(deployment, document.command, "--plan", file, *inputs)
     offered = NextCommand(command=command, why="changes what was approved, and nothing else")
-    return document.model_copy(update={"out": file, "next": (offered,)})
+    return document.model_copy(update={"out": file, "next": (*document.next, offered)})

@@ -31,6 +31,7 @@ from orchestrator.domain.recovery.messages import CODE_HINTS, hint_of
 from orchestrator.domain.recovery.next_commands import (
     about_all,
     about_orphans,
+    about_store,
     about_unadopted,
     about_unrecorded,
     after_children,
@@ -58,6 +59,7 @@ def recover(
     waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
     verified = _last_verified(inspection.history.runs)
     orphaned = orphaned_targets(summary, inspection.records)
+    refusal = inspection.refusal
     beyond = (
         *about_all(summary, advised, waiting=waiting),
         *after_children(summary, summary.graph.order, inspection.records),
@@ -77,7 +79,9 @@ def recover(
             *(about_unrecorded(summary) if inspection.unrecorded else ()),
             *about_unadopted(summary, advised),
             *(beyond if steps is None else ()),
-        ),
+        )
+        if refusal is None
+        else tuple(about_store(summary, refusal)),
     )
 
 

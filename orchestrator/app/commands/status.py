@@ -77,7 +77,7 @@ def status_of(
         selected=selected,
         steps=tuple(shown),
         orphaned=orphans,
-        next=_next(summary, shown, orphans, records, selected=selected),
+        next=_next(summary, shown, orphans, records, reader.refusal(), selected=selected),
     )
 
 
@@ -238,12 +238,13 @@ def _next(
     shown: Iterable[StepState],
     orphans: Sequence[str],
     records: Mapping[str, OperationRecord],
+    refusal: StoreUnavailable | None,
     *,
     selected: Sequence[str],
 ) -> tuple[NextCommand, ...]:
     """
     Return the next commands if a step is not ok or a target is orphaned; with a selection only
-    about the ``selected`` steps.
+    about the ``selected`` steps. Before all: how mutating commands may rely on the store again.
     """
     unwell = (StepStatus.ERROR, StepStatus.RUNNING)
     tried = any(row.failed_attempt for row in shown)
@@ -251,16 +252,19 @@ def _next(
     pending = all(row.status is StepStatus.PENDING for row in shown)
     unrecorded = pending and not records and not tried
     owned = any(record.parent for record in records.values())
-    if not (unsettled or unrecorded or owned or orphans):
+    if not (unsettled or unrecorded or owned or orphans or refusal):
         return ()
     # Here: where all is well nothing of it is needed, and it is a thirtieth of a status.
     from orchestrator.domain.recovery.next_commands import (
         about_orphans,
+        about_store,
         about_unrecorded,
         after_children,
         look_closer,
     )
 
+    if refusal is not None and refusal.reason != "no_shared_store":
+        return tuple(about_store(summary, refusal))
     commands = []
     if unsettled:
         commands.append(

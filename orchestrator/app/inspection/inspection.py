@@ -73,6 +73,7 @@ class Inspection:
         self.settle = settle
         self.own_run = own_run
         self.records = reader.records(summary)
+        self.refusal = reader.refusal()
         self.spooled = reader.spooled_outcomes(summary, self.records)
         self.history = RunHistory(reader, summary)
         self.probe = reader.liveness_probe()
@@ -199,6 +200,7 @@ class Inspection:
             moving=self.history.is_moving(record),
             protected=_is_protected(fault),
             unrecorded=self.unrecorded,
+            store_reason=self.refusal.reason if self.refusal else None,
             failed_run=failed,
             changed_secrets=self._changed_secrets(failed) if failed and not no_retry else (),
             earlier_run=earlier,

@@ -149,8 +149,9 @@ def check_owner(record: OperationRecord, project: str, paths: Collection[str]) -
 class ReadContext(Struct, frozen=True):
     """
     The ports of commands that only read. ``work`` contains the targets' working directories,
-    ``today`` is the date in UTC; ``gone_back`` names records older than this machine has seen,
-    ``changed_secrets`` returns the secrets of an earlier deployment that are known to have changed.
+    ``today`` is the date in UTC; ``refusal`` returns the error that mutating commands end with if
+    they may not rely on what was read, ``changed_secrets`` the secrets of an earlier deployment
+    that are known to have changed.
     """
 
     project: str
@@ -161,14 +162,15 @@ class ReadContext(Struct, frozen=True):
     work: Path
     today: date
     silence: float = SILENCE
-    gone_back: Callable[[], Sequence[str]] = tuple
+    refusal: Callable[[], StoreUnavailable | None] = lambda: None
     changed_secrets: Callable[[StoredDeployment], Sequence[str]] = lambda _: ()
 
     def check_not_gone_back(self) -> None:
         """
         Raise StoreUnavailable if what was read is older than what this machine saw before.
         """
-        if self.gone_back():  # what speaks against it has been told
+        refusal = self.refusal()
+        if refusal is not None and refusal.reason == "store_gone_back":  # that has been told
             raise StoreUnavailable(
                 f"{self.store.url}: what is recorded there is older than this machine has seen it",
                 hint="nothing is expected of an old record: restore the newest copy of the store",

@@ -67,7 +67,7 @@ def run(
         with session.alive(), _working_directories(session, wait=options.wait):
             take_request(services, deployment, request, selected, run_id)
             _check_updates_only(services, request)
-            if not services.gone_back():  # else what waits is of entries that the store has lost
+            if services.refusal() is None:  # else what waits is of entries that the store has lost
                 replay_spool(services, deployment)
             _note_changed_secrets(services, deployment)
             runner = CommandRunner(session, request)
@@ -123,7 +123,7 @@ def _check_updates_only(services: Services, request: RunRequest) -> None:
     """
     Raise StoreUnavailable if the store has gone back, unless the request only updates records.
     """
-    if services.gone_back() and request.needs_approval:
+    if services.refusal() and request.needs_approval:
         raise StoreUnavailable(
             "the operation store has gone back: until it is accepted, records are only brought up "
             "to date",

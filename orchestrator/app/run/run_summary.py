@@ -22,9 +22,10 @@ from orchestrator.domain.record.run_record import NextCommand, RunRecord, StepRu
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict
 from orchestrator.domain.record.verdicts import is_partly_applied, verdict_of
 from orchestrator.domain.recovery.advice import Advice, advise
-from orchestrator.domain.recovery.command_line import accept_restored_command
 from orchestrator.domain.recovery.next_commands import (
     EndedCommand,
+    about_store,
+    accept_restored,
     after_run,
     look_closer,
 )
@@ -224,10 +225,8 @@ class _RunEnd(Struct, frozen=True):
         """
         session, error = self.session, self.error
         rows = session.run.steps
-        if session.services.gone_back() and not isinstance(error, StoreUnavailable):
-            place = (session.deployment.blueprint, session.deployment.environment)
-            why = "believe the store, once all that moved since is reconciled"
-            return (NextCommand(command=accept_restored_command(*place), why=why),)
+        if session.services.refusal() and not isinstance(error, StoreUnavailable):
+            return (accept_restored(session.deployment),)
         open_ends = (StepStatus.ERROR, StepStatus.PENDING, StepStatus.RUNNING)
         unfinished = [row.step for row in rows if row.status in open_ends or row.in_doubt]
         if not unfinished:
@@ -235,7 +234,8 @@ class _RunEnd(Struct, frozen=True):
             return (look_closer(session.deployment),) if interrupted else ()
         ended = self._ended_command()
         if isinstance(error, StoreUnavailable):  # no other command can look or do anything either
-            return _repeated(ended, "continue from here, once the store can be used")
+            again = _repeated(ended, "continue from here, once the store can be used")
+            return (*about_store(session.deployment, error), *again)
         if isinstance(error, Busy) and self.verdict not in (Verdict.RUNNING, Verdict.INTERRUPTED):
             # It got no turn, and nothing is known to be wrong.
             return (

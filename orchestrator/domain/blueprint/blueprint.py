@@ -22,6 +22,8 @@ from orchestrator.errors import Location
 # Where the operation store of a blueprint in an environment lies.
 
 
+#: Where records lie on a machine, relative to the project.
+OWN_STORE = ".orchestrator/operations.db"
 #: Where records lie beside provider states in a bucket or container.
 PREFIX = "orchestrator"
 #: The schemes of ``operations.url`` by which a store is one for several machines.

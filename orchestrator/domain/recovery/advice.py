@@ -23,6 +23,7 @@ from orchestrator.domain.transitions.hook_results import (
     is_compensated,
     is_hook_unknown,
 )
+from orchestrator.errors import StoreReason
 
 
 class Case(Struct, frozen=True):
@@ -408,6 +409,14 @@ CASES: tuple[Case, ...] = (
     ),
 )
 
+
+def _store_precondition(reason: StoreReason) -> Precondition:
+    return Precondition(reason, lambda context: context.facts.store_reason == reason)
+
+
+_NO_STORE = (_store_precondition("records_elsewhere"), _store_precondition("no_shared_store"))
+# A record is brought up to date before the store is believed.
+_STORE = (*_NO_STORE, _store_precondition("store_gone_back"))
 _ORPHANED = Precondition("orphaned", lambda context: context.is_orphan)
 _HOOK = Precondition("hook_target", lambda context: context.is_hook_target)
 _MISPLACED = Precondition("misplaced", lambda context: context.facts.misplaced is not None)
@@ -433,21 +442,24 @@ def _may_be_under_way(context: RecoveryContext) -> bool:
 
 
 PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
-    Remedy.MANUAL: (_REFUSED, Precondition("settling", _may_be_under_way)),
+    Remedy.MANUAL: (*_STORE, _REFUSED, Precondition("settling", _may_be_under_way)),
     Remedy.RECONCILE: (
+        *_NO_STORE,
         _REFUSED,
         Precondition("vanished", lambda context: context.facts.vanished),
     ),
-    Remedy.VERIFY: (_ORPHANED, _HOOK, _MISPLACED),
+    Remedy.VERIFY: (*_STORE, _ORPHANED, _HOOK, _MISPLACED),
     Remedy.RETRY: (
+        *_STORE,
         _ORPHANED,
         _HOOK,
         Precondition("not_failed", lambda context: not context.facts.failed_run),
         _UNREADY,
         _CHILD_LEFT,
     ),
-    Remedy.REDEPLOY: (_ORPHANED, _HOOK, _MISPLACED, _UNREADY, _CHILD_LEFT),
+    Remedy.REDEPLOY: (*_STORE, _ORPHANED, _HOOK, _MISPLACED, _UNREADY, _CHILD_LEFT),
     Remedy.ROLLBACK: (
+        *_STORE,
         _ORPHANED,
         _HOOK,
         Precondition("unknown_run", lambda context: not context.facts.earlier_run),
@@ -455,6 +467,7 @@ PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
         _CHILD_LEFT,
     ),
     Remedy.COMPENSATE: (
+        *_STORE,
         _ORPHANED,
         _HOOK,
         Precondition("none_declared", lambda context: not context.facts.compensates),
@@ -467,6 +480,7 @@ PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
         Precondition("module_in_doubt", lambda context: "compensate" in context.facts.hook_doubts),
     ),
     Remedy.DESTROY: (
+        *_STORE,
         Precondition("retained", _is_retained),
         _MISPLACED,
         Precondition("prevent_destroy", lambda context: context.protected),

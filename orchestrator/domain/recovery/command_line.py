@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
+from orchestrator.domain.blueprint.blueprint import OWN_STORE
 from orchestrator.domain.record.objects import OCCUPIED, Doubt, Readback
 from orchestrator.domain.target import step_of
 
@@ -40,8 +41,7 @@ def command_line(blueprint: BlueprintAddress, verb: str, *options: str) -> str:
     Return the command line, quoted for a shell. It names the blueprint by name if that is found
     anywhere in the project, else by path.
     """
-    by_name = blueprint.path.startswith("blueprints/")
-    words = [*program(blueprint), verb, blueprint.blueprint if by_name else blueprint.path]
+    words = [*program(blueprint), verb, _name(blueprint)]
     if blueprint.environment != "default":
         words += ["-e", blueprint.environment]
     return shlex.join([*words, *options])
@@ -61,14 +61,31 @@ def named_steps(steps: Iterable[str]) -> tuple[str, ...]:
     return tuple(word for step in steps for word in ("--step", step))
 
 
-def accept_restored_command(blueprint: str = "", environment: str = "") -> str:
+def copy_records_command(blueprint: BlueprintAddress) -> str:
     """
-    Return the command that accepts a restored store, with a placeholder for the reason: the store
-    of a blueprint in an environment, else the project's own.
+    Return the command that copies the records of this machine into the store of a blueprint.
     """
-    options = [*(("--blueprint", blueprint) if blueprint else ())]
-    options += ("-e", environment) if environment not in ("", "default") else ()
-    return shlex.join(("orchestrator", "store", "accept-restored", *options, "REASON"))
+    return _store_command(blueprint, "copy", f"sqlite:{OWN_STORE}")
+
+
+def accept_restored_command(blueprint: BlueprintAddress | None) -> str:
+    """
+    Return the command that accepts a restored store, with a placeholder for the reason: that of a
+    blueprint, else the project's own.
+    """
+    if blueprint is None:
+        return shlex.join(("orchestrator", "store", "accept-restored", "REASON"))
+    return _store_command(blueprint, "accept-restored", "REASON")
+
+
+def _store_command(blueprint: BlueprintAddress, verb: str, argument: str) -> str:
+    environment = () if blueprint.environment == "default" else ("-e", blueprint.environment)
+    name = ("--blueprint", _name(blueprint))
+    return shlex.join([*program(blueprint), "store", verb, *name, *environment, argument])
+
+
+def _name(blueprint: BlueprintAddress) -> str:
+    return blueprint.blueprint if blueprint.path.startswith("blueprints/") else blueprint.path
 
 
 class RecordedBlueprint(Struct, frozen=True):

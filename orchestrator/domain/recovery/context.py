@@ -16,6 +16,7 @@ from orchestrator.domain.record.states import Condition, Status
 from orchestrator.domain.recovery.command_line import BlueprintAddress, adoption_options
 from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.target import HookKind, hook_of
+from orchestrator.errors import StoreReason
 
 
 class Remedy(StrEnum):
@@ -97,6 +98,7 @@ class StepFacts(Struct, frozen=True):
     newest attempt found objects without a record, or failed to adopt them. ``taken``: it found an
     object that is not its own instead of creating one, or a state that is not its own.
     ``unrecorded``: neither a record nor a run of the blueprint is known here.
+    - Operation store: ``store_reason`` is why no mutating command may rely on it.
     - Runs: ``failed_run`` can be retried, ``changed_secrets`` are its secrets that have changed;
     ``earlier_run`` can be rolled back to; ``blockers`` forbid these. ``rerun_inputs`` is the file
     with the command-line inputs of the record's run.
@@ -126,6 +128,7 @@ class StepFacts(Struct, frozen=True):
     moving: bool = False
     protected: bool = False
     unrecorded: bool = False
+    store_reason: StoreReason | None = None
     failed_run: str | None = None
     changed_secrets: tuple[str, ...] = ()
     earlier_run: str | None = None

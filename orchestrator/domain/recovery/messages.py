@@ -143,6 +143,12 @@ SITUATION_DESCRIPTIONS: Mapping[Remedy, Mapping[Situation, str]] = {
 
 #: Why a remedy cannot be taken, by the code of the reason.
 REFUSALS: Mapping[str, str] = {
+    "records_elsewhere": "its records are on this machine only: copy them to the operation store "
+    "first",
+    "no_shared_store": "no operation store is known for its backend: name one first, by "
+    "`operations.url`",
+    "store_gone_back": "the operation store has gone back: reconcile what it holds, and accept it, "
+    "first",
     "live": "{working}",
     "claimed": "{working}",
     "silent": "{unproven} may be alive",

@@ -19,7 +19,9 @@ from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.advice import Advice
 from orchestrator.domain.recovery.command_line import (
     BlueprintAddress,
+    accept_restored_command,
     command_line,
+    copy_records_command,
     doubt_options,
     named_steps,
 )
@@ -27,6 +29,7 @@ from orchestrator.domain.recovery.commands import command_of, destroy_options, m
 from orchestrator.domain.recovery.context import Remedy, Situation
 from orchestrator.domain.recovery.rerun_rules import APPLYING
 from orchestrator.domain.target import step_of
+from orchestrator.errors import StoreUnavailable
 
 #: The remedy that stands for carrying on with a command.
 _REMEDY_OF: Mapping[str, Remedy] = {
@@ -370,6 +373,39 @@ def _destroying(
     yield NextCommand(
         command=ended.other("destroy"),
         why=f"destroy {'what exists of these steps' if ended.selection else 'all that exists'}",
+    )
+
+
+def about_store(blueprint: BlueprintAddress, refusal: StoreUnavailable) -> Iterator[NextCommand]:
+    """
+    Yield the commands after which mutating commands may rely on the operation store again.
+    """
+    match refusal.reason:
+        case "records_elsewhere":
+            yield NextCommand(
+                command=copy_records_command(blueprint),
+                why="copy the records of this machine to the operation store; nothing can be "
+                "changed before that",
+            )
+        case "store_gone_back":
+            yield NextCommand(
+                command=command_line(blueprint, "adopt"),
+                why="take under records what exists and is recorded as gone, or not at all",
+            )
+            yield NextCommand(
+                command=command_line(blueprint, "reconcile"),
+                why="bring the other records up to date from the provider states",
+            )
+            yield accept_restored(blueprint)
+
+
+def accept_restored(blueprint: BlueprintAddress) -> NextCommand:
+    """
+    Return the command that accepts a store that has gone back.
+    """
+    return NextCommand(
+        command=accept_restored_command(blueprint),
+        why="believe the store, once all that moved since is reconciled",
     )
 
 
