@@ -89,7 +89,8 @@ def status_list_text(document: StatusListDocument, paper: Paper) -> str:
     """
     page = Page(paper)
     if not document.blueprints:
-        page.line(f"project {document.project}: no blueprint has a record")
+        page.line(f"project {document.project}: no blueprint has a record in the known stores")
+        page.line("  `operations: {url: ...}` in orchestrator.yaml names that of one that is gone")
     rows: list[list[Part]] = []
     for item in document.blueprints:
         times = [step.updated_at for step in item.steps if step.updated_at]

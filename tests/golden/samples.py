@@ -501,6 +501,9 @@ TEXTS: dict[str, Callable[[Paper], str]] = {
     "status-all": lambda paper: status_list_text(
         StatusListDocument(project="acme", blueprints=(ERROR, OK, PENDING, RUNNING)), paper
     ),
+    "status-none": lambda paper: status_list_text(
+        StatusListDocument(project="acme", blueprints=()), paper
+    ),
     "recovery": lambda paper: recovery_text(recovery(), paper),
     "recovery-verbose": lambda paper: recovery_text(recovery(), replace(paper, verbose=True)),
     "history": lambda paper: history_text(history(), paper),
