@@ -110,7 +110,7 @@ def _place(path: Path, data: bytes, chance: random.Random) -> None:
         case 1:
             os.mkfifo(path)
         case 2:
-            path.symlink_to(chance.choice((path.name, "/dev/zero", "/nowhere")))
+            path.symlink_to(chance.choice((path.name, "/dev/zero", "nowhere")))
         case 3:
             path.write_bytes(data[: chance.randrange(len(data) + 1)])
         case _:

@@ -156,7 +156,7 @@ class DirectoryWorkDirs:
         place = self._work / blueprint / environment
         with _failure_in("init", place):
             make_private(place)
-            descriptor = os.open(place / ".held", os.O_WRONLY | os.O_CREAT, 0o600)
+            descriptor = os.open(place / ".held", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
