@@ -146,14 +146,15 @@ class OrchestratorError(Exception):
 
 class Invalid(OrchestratorError):
     """
-    Blueprint, module, input or settings are wrong; all problems at once.
+    Blueprint, module, input or settings are wrong; all problems at once. Its hint is theirs.
     """
 
     exit_code, code = 3, "invalid"
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        hints = dict.fromkeys(problem.hint for problem in self.problems if problem.hint)
+        super().__init__("\n".join(map(str, self.problems)), hint="; ".join(hints))
 
 
 class Refused(OrchestratorError):

@@ -25,8 +25,8 @@ def error_text(error: OrchestratorError, paper: Paper) -> str:
         _problems(page, problem_documents(error.problems))
     else:
         page.line(("error", "bad"), f": {error.message}", hang=7)
-    if error.hint:
-        page.next(error.hint)
+        if error.hint:
+            page.next(error.hint)
     return page.render()
 
 
@@ -42,13 +42,15 @@ def error_document(error: OrchestratorError, paper: Paper) -> ErrorDocument:
             reason = error.phase
         case _:
             reason = None
+    problems = error.problems if isinstance(error, Invalid) else ()
     return ErrorDocument(
         code=error.code,
         exit_code=error.exit_code,
         message=error.message,
-        hint=callable_from(paper.called_in, error.hint),
+        # Those of problems stand with each of them.
+        hint="" if problems else callable_from(paper.called_in, error.hint),
         reason=reason,
-        problems=problem_documents(error.problems) if isinstance(error, Invalid) else (),
+        problems=problem_documents(problems),
     )
 
 

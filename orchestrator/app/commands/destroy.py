@@ -78,7 +78,7 @@ def check_unavailable(
             uses = _uses(steps, step, name, variables, before_destroy=before_destroy)
             needed += [f"{use} of {step_name} uses {name}" for use in uses]
     unknown = [
-        Problem(f"no step of this destroy was given a secret {name}{_suggestion(name, used)}")
+        Problem(f"no step of this destroy was given a secret {name}", hint=did_you_mean(name, used))
         for name in names
         if name not in used
     ]
@@ -91,11 +91,6 @@ def check_unavailable(
             hint="give the secret, or another one that works; or delete the objects by hand and "
             "say so with --accept-vanished REASON",
         )
-
-
-def _suggestion(name: str, used: Iterable[str]) -> str:
-    hint = did_you_mean(name, used)
-    return f"; {hint}" if hint else ""
 
 
 def _secrets(steps: PreparedSteps, step: str) -> Mapping[ValuePath, str]:
