@@ -288,8 +288,9 @@ class Lied:
         asked = len(self.cloud.calls("read", "liar"))
         tool = self.project.start("destroy", "wait", "--verify", "provider", "--yes")
 
+        # Once by the plan, once by the first question: at the next one that has been answered.
         def again() -> bool:
-            return len(self.cloud.calls("read", "liar")) > asked + 1
+            return len(self.cloud.calls("read", "liar")) > asked + 2
 
         eventually(again, "the provider is asked", tool)
         return tool
