@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,9 +26,9 @@ from orchestrator.domain.record.record import OperationRecord, Retention
 from orchestrator.domain.record.run_record import StepRun
 from orchestrator.domain.record.state_lock import StateLock
 from orchestrator.domain.record.states import NOTHING_THERE, Status
-from orchestrator.ports.engine import Apply, Push
+from orchestrator.ports.engine import Apply, CallResult, CallSpec, Pull, Push, Request
 from tests.fakes.clock import SetStop
-from tests.fakes.engine import REMOTE_PROVIDER, Cloud, FakeRoot, Fault, Thing
+from tests.fakes.engine import REMOTE_PROVIDER, Cloud, FakeEngine, FakeRoot, Fault, Thing
 from tests.fakes.services import Premises, Told
 
 GONE = {str(status) for status in NOTHING_THERE}
@@ -435,3 +437,33 @@ def test_after_a_failure_independent_steps_are_begun_only_if_asked_for(
         assert sorted(rows) == ends
     finally:
         there.close()
+
+
+def test_states_are_read_side_by_side_in_directories_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    A call that has ended removes its output, and the directory of it if that is empty: no other
+    call may be about to write there.
+    """
+    premises = Premises({"a": [], "b": [], "c": []})
+    read: dict[Path, set[Path]] = {}
+    call = FakeEngine.call
+
+    def noted(self: FakeEngine, request: Request, spec: CallSpec, **more: Any) -> CallResult:
+        if isinstance(request, Pull):
+            read.setdefault(spec.evidence, set()).add(spec.directory)
+        return call(self, request, spec, **more)
+
+    monkeypatch.setattr(FakeEngine, "call", noted)
+    try:
+        for step in ("a", "b", "c"):
+            premises.has(step)
+        options = RunOptions(plan=PlanOptions(approved=True), jobs=3)
+        code = destroy(premises.services, premises.deployment, DestroyRequest(options=options))
+    finally:
+        premises.close()
+
+    assert code == 0
+    assert len(set().union(*read.values())) == 3
+    assert all(len(directories) == 1 for directories in read.values())

@@ -387,7 +387,10 @@ def _states(steps: PreparedSteps, names: Iterable[str], evidence: Path) -> dict[
         if steps.services.workdirs.state_locked(prepared.work_dir):
             return
         with contextlib.suppress(OrchestratorError):
-            state = pull(steps.services, prepared.work_dir, evidence, f"pull-{number}")
+            # In a directory of its own, which a call that writes makes: with its output each call
+            # removes the place where another one is about to write.
+            place = evidence / f"pull-{number}"
+            state = pull(steps.services, prepared.work_dir, place, "pull")
             if state.exact:
                 states[name] = state
 
