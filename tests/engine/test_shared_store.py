@@ -221,8 +221,8 @@ def test_the_way_of_a_pipeline(jobs: Jobs) -> None:
 def test_no_shared_store_no_mutation(jobs: Jobs) -> None:
     """
     Provider state over http and no operation store named: exit 22 before anything is created, with
-    both ways out; `status` says that it knows this machine only. Named in words, the file on this
-    machine is used without a warning.
+    both ways out; `status` says that it knows this machine only, and offers nothing that would be
+    refused. Named in words, the file on this machine is used without a warning.
     """
     with state_server() as address:
         backend = {"type": "http", "config": {"address": address + "/${step.name}"}}
@@ -231,6 +231,7 @@ def test_no_shared_store_no_mutation(jobs: Jobs) -> None:
         refused = project.run("apply", "shop", "--yes")
         nothing = (jobs.cloud.calls("create"), project.entries("net"))
         seen = project.run("status", "shop")
+        offered = project.run("status", "shop", "--json").document["next"]
         jobs.machine("laptop", line, LOCAL)
         applied = project.ok("apply", "shop", "--yes")
 
@@ -238,6 +239,7 @@ def test_no_shared_store_no_mutation(jobs: Jobs) -> None:
     assert "no operation store is known for the backend 'http'" in said(refused)
     assert LOCAL in said(refused)
     assert (seen.code, "this machine only" in said(seen)) == (0, True)
+    assert [item["command"].split()[1] for item in offered] == ["plan"]
     assert "this machine only" not in said(applied)
 
 

@@ -76,7 +76,7 @@ def recover(
         manual_gap=None if verified else _gap(summary, inspection.history.runs),
         orphaned=orphaned,
         next=(
-            *(about_unrecorded(summary) if inspection.unrecorded else ()),
+            *(about_unrecorded(summary, refusal) if inspection.unrecorded else ()),
             *about_unadopted(summary, advised),
             *(beyond if steps is None else ()),
         )

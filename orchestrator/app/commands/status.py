@@ -271,8 +271,9 @@ def _next(
             look_closer(summary, *(word for step in selected for word in ("--step", step)))
         )
     if unrecorded:
-        commands += about_unrecorded(summary)
-    if selected:
+        commands += about_unrecorded(summary, refusal)
+    # A store is named in a file, by no command: until then none that changes anything is accepted.
+    if selected or refusal is not None:
         return tuple(commands)
     commands += after_children(summary, summary.graph.order, records)
     return (*commands, *about_orphans(summary, orphans, records))

@@ -409,18 +409,22 @@ def accept_restored(blueprint: BlueprintAddress) -> NextCommand:
     )
 
 
-def about_unrecorded(blueprint: BlueprintAddress) -> Iterator[NextCommand]:
+def about_unrecorded(
+    blueprint: BlueprintAddress, refusal: StoreUnavailable | None
+) -> Iterator[NextCommand]:
     """
-    Yield the command that shows whether a blueprint without records here exists anywhere.
+    Yield the command that shows whether a blueprint without records here exists anywhere, and the
+    one that adopts what does, unless the store ``refusal`` would refuse it.
     """
     yield NextCommand(
         command=command_line(blueprint, "plan"),
         why="no record here is not `never run`: this looks at the provider states",
     )
-    yield NextCommand(
-        command=command_line(blueprint, "adopt"),
-        why="take under records what the provider states hold already",
-    )
+    if refusal is None:
+        yield NextCommand(
+            command=command_line(blueprint, "adopt"),
+            why="take under records what the provider states hold already",
+        )
 
 
 def about_unadopted(blueprint: BlueprintAddress, steps: Iterable[Advice]) -> Iterator[NextCommand]:
