@@ -253,9 +253,9 @@ def recovery_reasons() -> str:
     Why an action cannot be taken, and of which actions that is said.
     """
     said: dict[str, list[str]] = {code: [] for code in REFUSALS}
-    for remedy, bars in PRECONDITIONS.items():
-        for bar in bars:
-            said[bar.code].append(remedy)
+    for remedy, codes in PRECONDITIONS.items():
+        for code in codes:
+            said[code].append(remedy)
     for remedy, code in NOT_CALLED_FOR.items():
         if remedy not in said[code]:
             said[code].append(remedy)

@@ -636,10 +636,10 @@ def test_every_case_has_its_reason(row: Row) -> None:
     recommendation.
     """
     found = advice(row)
-    available = [str(choice.remedy) for choice in found.remedies if choice.available]
+    available = [str(remedy) for remedy in Remedy if remedy not in found.refusals]
     assert (found.situation, found.recommended) == (row.situation, row.recommended)
     assert " ".join(available) == row.offers
-    codes = {str(choice.remedy): choice.code for choice in found.remedies}
+    codes = {str(remedy): code for remedy, code in found.refusals.items()}
     assert {name: codes[name] for name in row.codes} == row.codes
 
 
@@ -857,7 +857,7 @@ def test_every_code_has_a_sentence_and_every_sentence_is_used() -> None:
     The catalogue of reasons is exactly that of the table.
     """
     blocks = {case.refused_as for case in CASES if case.refused_as}
-    barred = {bar.code for bars in PRECONDITIONS.values() for bar in bars}
+    barred = {code for codes in PRECONDITIONS.values() for code in codes}
     assert blocks | barred | set(NOT_CALLED_FOR.values()) == set(REFUSALS)
     assert set(DESCRIPTIONS) == set(Remedy)
     possible = {(remedy, case.situation) for case in CASES for remedy in case.allowed}

@@ -23,7 +23,9 @@ from orchestrator.domain.transitions.hook_results import (
     is_compensated,
     is_hook_unknown,
 )
-from orchestrator.errors import StoreReason
+
+#: Something that holds of a step, or does not.
+Rule = Callable[[RecoveryContext], bool]
 
 
 class Case(Struct, frozen=True):
@@ -35,29 +37,10 @@ class Case(Struct, frozen=True):
 
     situation: Situation
     when: str
-    holds: Callable[[RecoveryContext], bool]
+    holds: Rule
     allowed: tuple[Remedy, ...]
     prefers: tuple[Remedy, ...] = ()
     refused_as: str | None = None
-
-
-class Precondition(Struct, frozen=True):
-    """
-    A precondition of a remedy that the situation allows: if it ``fails``, ``code`` is the reason.
-    """
-
-    code: str
-    fails: Callable[[RecoveryContext], bool]
-
-
-class RemedyAdvice(Struct, frozen=True):
-    """
-    A remedy, whether it is available, and the reason code.
-    """
-
-    remedy: Remedy
-    available: bool
-    code: str
 
 
 #: Why a remedy of a single step is refused although the command over all its steps is not.
@@ -73,51 +56,30 @@ _OF_NEIGHBOURS = (
 
 class Advice(Struct, frozen=True):
     """
-    A step with its situation, every remedy, and the recommended one: None if nothing needs to be
-    done, if a neighbour must be recovered first, or if files must be changed first.
+    A step with its situation, the reason code of each remedy that is not available, and the
+    recommended remedy: None if nothing needs to be done, if a neighbour must be recovered first, or
+    if files must be changed first.
     """
 
     context: RecoveryContext
     situation: Situation
-    remedies: tuple[RemedyAdvice, ...]
+    refusals: Mapping[Remedy, str]
     recommended: Remedy | None
 
     @property
     def step(self) -> str:
         return self.context.step
 
-    @property
-    def is_well(self) -> bool:
-        return self.context.status is Status.OK and self.recommended is None
-
     def allows(self, remedy: Remedy) -> bool:
         """
         Return whether a command over this step and its neighbours may use the remedy.
         """
-        choice = next(item for item in self.remedies if item.remedy is remedy)
-        return choice.available or choice.code in _OF_NEIGHBOURS
+        return self.refusals.get(remedy) in (None, *_OF_NEIGHBOURS)
 
 
-def _has_status(status: Status) -> Callable[[RecoveryContext], bool]:
-    return lambda context: context.status is status
-
-
-def _has_condition(condition: Condition) -> Callable[[RecoveryContext], bool]:
-    return lambda context: context.facts.condition is condition
-
-
-def _has_failed_command(*commands: str) -> Callable[[RecoveryContext], bool]:
-    return lambda context: context.failed_command in commands
-
-
-def _has_error_phase(phase: str) -> Callable[[RecoveryContext], bool]:
-    return lambda context: bool(
-        context.record and context.record.error and context.record.error.phase == phase
-    )
-
-
-def _is_retained(context: RecoveryContext) -> bool:
-    return context.facts.retained_because is not None or context.status is Status.RETAINED
+def _has_failed(context: RecoveryContext, phase: str) -> bool:
+    error = context.record.error if context.record else None
+    return error is not None and error.phase == phase
 
 
 def _is_hook_cut_short(context: RecoveryContext) -> bool:
@@ -133,7 +95,7 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.LIVE,
         "its run or its engine is alive",
-        _has_condition(Condition.LIVE),
+        lambda context: context.facts.condition is Condition.LIVE,
         allowed=(_R.WAIT,),
         prefers=(_R.WAIT,),
         refused_as="live",
@@ -149,7 +111,7 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.SILENT,
         "no heartbeat, and from here it cannot be proven that its run is dead",
-        _has_condition(Condition.SILENT),
+        lambda context: context.facts.condition is Condition.SILENT,
         allowed=(_R.RECONCILE, _R.MANUAL),
         prefers=(_R.MANUAL,),
         refused_as="silent",
@@ -191,7 +153,7 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.INTERRUPTED,
         "it says `running`, and its run and engine are gone",
-        _has_status(Status.RUNNING),
+        lambda context: context.status is Status.RUNNING,
         allowed=(_R.RECONCILE, _R.DESTROY),
         prefers=(_R.RECONCILE,),
         refused_as="interrupted",
@@ -349,19 +311,19 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.RETAINED,
         "it is `retained`",
-        _has_status(Status.RETAINED),
+        lambda context: context.status is Status.RETAINED,
         allowed=(_R.VERIFY, _R.RETRY, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE),
     ),
     Case(
         Situation.OK,
         "it is `ok`",
-        _has_status(Status.OK),
+        lambda context: context.status is Status.OK,
         allowed=(_R.VERIFY, *_AGAIN),
     ),
     Case(
         Situation.CHECKS,
         "it was applied, and a check does not hold",
-        _has_error_phase("verify"),
+        lambda context: _has_failed(context, "verify"),
         allowed=(_R.RECONCILE, _R.VERIFY, *_AGAIN),
         prefers=(_R.VERIFY,),
     ),
@@ -375,14 +337,14 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.COMPENSATING,
         "its compensation failed",
-        _has_failed_command("compensate"),
+        lambda context: context.failed_command == "compensate",
         allowed=(_R.RECONCILE, *_AGAIN),
         prefers=(_R.COMPENSATE, _R.RECONCILE),
     ),
     Case(
         Situation.DESTROYING,
         "its destroy failed",
-        _has_failed_command("destroy", "before_destroy"),
+        lambda context: context.failed_command in ("destroy", "before_destroy"),
         allowed=(_R.RECONCILE, _R.REDEPLOY, _R.ROLLBACK, _R.COMPENSATE, _R.DESTROY),
         prefers=(_R.DESTROY, _R.RECONCILE),
     ),
@@ -396,7 +358,7 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.SURGERY,
         "its provider state was changed by hand, and nothing was applied since",
-        _has_error_phase("surgery"),
+        lambda context: _has_failed(context, "surgery"),
         allowed=(_R.RECONCILE, *_AGAIN),
         prefers=(_R.REDEPLOY, _R.RECONCILE),
     ),
@@ -410,27 +372,6 @@ CASES: tuple[Case, ...] = (
 )
 
 
-def _store_precondition(reason: StoreReason) -> Precondition:
-    return Precondition(reason, lambda context: context.facts.store_reason == reason)
-
-
-_NO_STORE = (_store_precondition("records_elsewhere"), _store_precondition("no_shared_store"))
-# A record is brought up to date before the store is believed.
-_STORE = (*_NO_STORE, _store_precondition("store_gone_back"))
-_ORPHANED = Precondition("orphaned", lambda context: context.is_orphan)
-_HOOK = Precondition("hook_target", lambda context: context.is_hook_target)
-_MISPLACED = Precondition("misplaced", lambda context: context.facts.misplaced is not None)
-# Whoever settles a move that was cut short goes on with it.
-_REFUSED = Precondition(
-    "misplaced", lambda context: bool(context.facts.misplaced and not context.facts.moving)
-)
-_UNREADY = Precondition("upstream", lambda context: bool(context.unready))
-_CHILD_LEFT = Precondition(
-    "child_left",
-    lambda context: context.status in NOTHING_THERE and bool(context.children),
-)
-
-
 def _may_be_under_way(context: RecoveryContext) -> bool:
     """
     Return whether the manual remedy would forget objects that a request may still be creating.
@@ -441,55 +382,74 @@ def _may_be_under_way(context: RecoveryContext) -> bool:
     return bool(facts.settling and context.doubts) and not other and not _is_hook_cut_short(context)
 
 
-PRECONDITIONS: Mapping[Remedy, tuple[Precondition, ...]] = {
-    Remedy.MANUAL: (*_STORE, _REFUSED, Precondition("settling", _may_be_under_way)),
-    Remedy.RECONCILE: (
-        *_NO_STORE,
-        _REFUSED,
-        Precondition("vanished", lambda context: context.facts.vanished),
-    ),
-    Remedy.VERIFY: (*_STORE, _ORPHANED, _HOOK, _MISPLACED),
-    Remedy.RETRY: (
-        *_STORE,
-        _ORPHANED,
-        _HOOK,
-        Precondition("not_failed", lambda context: not context.facts.failed_run),
-        _UNREADY,
-        _CHILD_LEFT,
-    ),
-    Remedy.REDEPLOY: (*_STORE, _ORPHANED, _HOOK, _MISPLACED, _UNREADY, _CHILD_LEFT),
-    Remedy.ROLLBACK: (
-        *_STORE,
-        _ORPHANED,
-        _HOOK,
-        Precondition("unknown_run", lambda context: not context.facts.earlier_run),
-        _UNREADY,
-        _CHILD_LEFT,
-    ),
-    Remedy.COMPENSATE: (
-        *_STORE,
-        _ORPHANED,
-        _HOOK,
-        Precondition("none_declared", lambda context: not context.facts.compensates),
-        _MISPLACED,
-        Precondition(
-            "nothing_done",
-            lambda context: context.record is None or not has_completed_work(context.record),
+# A record is brought up to date before the store is believed.
+_RECORDS: Mapping[str, Rule] = {
+    "records_elsewhere": lambda context: context.facts.store_reason == "records_elsewhere",
+    "no_shared_store": lambda context: context.facts.store_reason == "no_shared_store",
+}
+_STORE: Mapping[str, Rule] = {
+    **_RECORDS,
+    "store_gone_back": lambda context: context.facts.store_reason == "store_gone_back",
+}
+_OF_BLUEPRINT: Mapping[str, Rule] = {
+    **_STORE,
+    "orphaned": lambda context: context.is_orphan,
+    "hook_target": lambda context: context.is_hook_target,
+}
+_MISPLACED: Mapping[str, Rule] = {
+    "misplaced": lambda context: context.facts.misplaced is not None,
+}
+# Whoever settles a move that was cut short goes on with it.
+_UNMOVED: Mapping[str, Rule] = {
+    "misplaced": lambda context: bool(context.facts.misplaced and not context.facts.moving),
+}
+_NEIGHBOURS: Mapping[str, Rule] = {
+    "upstream": lambda context: bool(context.unready),
+    "child_left": lambda context: context.status in NOTHING_THERE and bool(context.children),
+}
+
+#: What makes a remedy unavailable that the situation allows, by the code of the reason; the first
+#: that holds is the reason.
+PRECONDITIONS: Mapping[Remedy, Mapping[str, Rule]] = {
+    Remedy.MANUAL: {**_STORE, **_UNMOVED, "settling": _may_be_under_way},
+    Remedy.RECONCILE: {
+        **_RECORDS,
+        **_UNMOVED,
+        "vanished": lambda context: context.facts.vanished,
+    },
+    Remedy.VERIFY: {**_OF_BLUEPRINT, **_MISPLACED},
+    Remedy.RETRY: {
+        **_OF_BLUEPRINT,
+        "not_failed": lambda context: not context.facts.failed_run,
+        **_NEIGHBOURS,
+    },
+    Remedy.REDEPLOY: {**_OF_BLUEPRINT, **_MISPLACED, **_NEIGHBOURS},
+    Remedy.ROLLBACK: {
+        **_OF_BLUEPRINT,
+        "unknown_run": lambda context: not context.facts.earlier_run,
+        **_NEIGHBOURS,
+    },
+    Remedy.COMPENSATE: {
+        **_OF_BLUEPRINT,
+        "none_declared": lambda context: not context.facts.compensates,
+        **_MISPLACED,
+        "nothing_done": lambda context: (
+            context.record is None or not has_completed_work(context.record)
         ),
-        Precondition("compensated", lambda context: is_compensated(context.record)),
-        Precondition("module_in_doubt", lambda context: "compensate" in context.facts.hook_doubts),
-    ),
-    Remedy.DESTROY: (
-        *_STORE,
-        Precondition("retained", _is_retained),
-        _MISPLACED,
-        Precondition("prevent_destroy", lambda context: context.protected),
-        Precondition("nothing_there", lambda context: context.status in NOTHING_THERE),
-        Precondition(
-            "module_in_doubt", lambda context: "before_destroy" in context.facts.hook_doubts
+        "compensated": lambda context: is_compensated(context.record),
+        "module_in_doubt": lambda context: "compensate" in context.facts.hook_doubts,
+    },
+    Remedy.DESTROY: {
+        **_STORE,
+        "retained": lambda context: (
+            context.facts.retained_because is not None or context.status is Status.RETAINED
         ),
-        Precondition("dependents", lambda context: bool(context.dependents)),
-    ),
+        **_MISPLACED,
+        "prevent_destroy": lambda context: context.protected,
+        "nothing_there": lambda context: context.status in NOTHING_THERE,
+        "module_in_doubt": lambda context: "before_destroy" in context.facts.hook_doubts,
+        "dependents": lambda context: bool(context.dependents),
+    },
 }
 
 #: Why a remedy is not for a situation that does not block all.
@@ -505,39 +465,33 @@ NOT_CALLED_FOR: Mapping[Remedy, str] = {
 
 def advise(context: RecoveryContext) -> Advice:
     """
-    Return every remedy for the step, and the recommended one.
+    Return what can be done about the step, and the recommended remedy.
     """
     case = next(case for case in CASES if case.holds(context))
-    choices = tuple(_remedy_advice(case, remedy, context) for remedy in Remedy)
+    refusals = {
+        remedy: code for remedy in Remedy if (code := _refusal(case, remedy, context)) is not None
+    }
     # What met another's object meets it again: a person gives a name, or takes the object over.
     # What was to be imported must not be made a second time.
     attempt = context.record.last_attempt if context.record else None
     importing = (
         case.situation is Situation.UNMADE and attempt is not None and attempt.command == "import"
     )
-    excluded = _AGAIN if context.facts.taken or importing else ()
-    available = {
-        choice.remedy for choice in choices if choice.available and choice.remedy not in excluded
-    }
-    return Advice(
-        context,
-        situation=case.situation,
-        remedies=choices,
-        recommended=next((remedy for remedy in case.prefers if remedy in available), None),
-    )
+    excluded = {*refusals, *(_AGAIN if context.facts.taken or importing else ())}
+    recommended = next((remedy for remedy in case.prefers if remedy not in excluded), None)
+    return Advice(context, case.situation, refusals, recommended)
 
 
-def _remedy_advice(case: Case, remedy: Remedy, context: RecoveryContext) -> RemedyAdvice:
+def _refusal(case: Case, remedy: Remedy, context: RecoveryContext) -> str | None:
+    """
+    Return the reason code if the remedy is not available.
+    """
     if remedy not in case.allowed:
-        own_reason = case.refused_as is None or remedy in (Remedy.WAIT, Remedy.MANUAL)
-        return RemedyAdvice(
-            remedy,
-            available=False,
-            code=NOT_CALLED_FOR[remedy] if own_reason else str(case.refused_as),
-        )
-    failed = next(
-        (item.code for item in PRECONDITIONS.get(remedy, ()) if item.fails(context)), None
-    )
-    if failed is None and remedy in context.facts.blockers:
-        failed = context.facts.blockers[remedy].reason
-    return RemedyAdvice(remedy, available=failed is None, code=failed or str(case.situation))
+        if case.refused_as is None or remedy in (Remedy.WAIT, Remedy.MANUAL):
+            return NOT_CALLED_FOR[remedy]
+        return case.refused_as
+    for code, holds in PRECONDITIONS.get(remedy, {}).items():
+        if holds(context):
+            return code
+    blocker = context.facts.blockers.get(remedy)
+    return blocker.reason if blocker else None

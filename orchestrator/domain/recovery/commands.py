@@ -12,7 +12,7 @@ from datetime import datetime
 from orchestrator.domain.json_model import JsonModel
 from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.recovery.advice import Advice, RemedyAdvice
+from orchestrator.domain.recovery.advice import Advice
 from orchestrator.domain.recovery.command_line import (
     adoption_options,
     command_line,
@@ -30,9 +30,7 @@ from orchestrator.domain.recovery.messages import (
 )
 from orchestrator.domain.recovery.rerun_rules import failed_run
 from orchestrator.domain.text import Word, count
-from orchestrator.domain.transitions.hook_results import (
-    is_hook_unknown,
-)
+from orchestrator.domain.transitions.hook_results import is_hook_unknown
 
 _LOCK_ID = re.compile(r"\bid ([^\s,]+)")  # as a fault tells of a `StateLock`
 _ACCEPT_SECRET = "--accept-changed-secret"
@@ -65,35 +63,34 @@ def offers(advice: Advice) -> tuple[RemedyDocument, ...]:
     """
     Return every remedy with its reason as a sentence and, if available, its exact command.
     """
-    context = advice.context
-    words = _words(context)
+    words = _words(advice.context)
     return tuple(
         RemedyDocument(
-            action=choice.remedy,
-            available=choice.available,
+            action=remedy,
+            available=remedy not in advice.refusals,
             reason=RemedyReason(
-                code=choice.code, message=_message(context, choice, advice.situation, words)
+                code=advice.refusals.get(remedy, advice.situation),
+                message=_message(advice, remedy, words),
             ),
-            command=command_of(advice, choice.remedy),
+            command=command_of(advice, remedy),
         )
-        for choice in advice.remedies
+        for remedy in Remedy
     )
 
 
-def _message(
-    context: RecoveryContext, choice: RemedyAdvice, situation: Situation, words: Mapping[str, str]
-) -> str:
-    if choice.available:
-        of_situation = SITUATION_DESCRIPTIONS.get(choice.remedy, {})
-        text = of_situation.get(situation, DESCRIPTIONS[choice.remedy])
-        if choice.remedy is Remedy.RECONCILE and context.facts.moving:
+def _message(advice: Advice, remedy: Remedy, words: Mapping[str, str]) -> str:
+    context, refused_as = advice.context, advice.refusals.get(remedy)
+    if refused_as is None:
+        of_situation = SITUATION_DESCRIPTIONS.get(remedy, {})
+        text = of_situation.get(advice.situation, DESCRIPTIONS[remedy])
+        if remedy is Remedy.RECONCILE and context.facts.moving:
             text = MOVING
-        return "; ".join([text.format_map(words), *_notes(context, choice)])
-    if choice.code in REFUSALS:
-        return REFUSALS[choice.code].format_map(words)
-    blocker = context.facts.blockers[choice.remedy]
+        return "; ".join([text.format_map(words), *_notes(context, remedy)])
+    if refused_as in REFUSALS:
+        return REFUSALS[refused_as].format_map(words)
+    blocker = context.facts.blockers[remedy]
     text = f"{blocker.message}; {blocker.hint}" if blocker.hint else blocker.message
-    if choice.remedy is Remedy.ROLLBACK and choice.code == "unverified":
+    if remedy is Remedy.ROLLBACK and refused_as == "unverified":
         text += f": `{_rollback(context, '--unverified', 'WHY')}`"
     return text
 
@@ -102,11 +99,10 @@ def command_of(advice: Advice, remedy: Remedy) -> str | None:
     """
     Return the command of a remedy for the entry that it is offered on, None if it is not available.
     """
-    context, situation = advice.context, advice.situation
-    if not any(item.remedy is remedy and item.available for item in advice.remedies):
+    context, facts, situation = advice.context, advice.context.facts, advice.situation
+    if remedy in advice.refusals:
         return None
     at, why = _at(context), ("--reason", "WHY")
-    facts = context.facts
     takeover = ("--takeover", "WHY") if facts.unproven_process else ()
     accept = ("--accept-vanished", "WHY") if facts.vanished else ()
     match remedy:
@@ -170,37 +166,40 @@ def _by_hand(context: RecoveryContext, situation: Situation, *at: str) -> str:
                 return _command(context, "redeploy", *at, *accept)
             if not context.dependents:
                 return _command(context, "destroy", *at, *accept)
-            return command_line(context.blueprint, "destroy", *_with_dependents(context), *accept)
+            return _command(context, "destroy", *named_steps(context.dependents), *accept)
         case Situation.OCCUPIED:
             return make_way(context)
         case Situation.CUT_SHORT:
             if context.failed_command == "compensate":
                 return _command(context, "compensate", *at, "--repeat", "WHY")
             return _command(context, "destroy", *at, "--repeat-before-destroy", "WHY")
+        case Situation.STATE_REPLACED:
+            return _command(context, "reconcile", *at, "--rebuild-state")
         case _:
-            names = dict.fromkeys(doubt.address for doubt in context.doubts)
-            options = [word for name in names for word in ("--forget", name)]
-            no_forgetting = context.facts.settling and context.can_be_adopted_by_hand
-            if no_forgetting or situation is Situation.NOT_IMPORTED:
-                options = [word for name in names for word in ("--adopt", f"{name}=ID")]
-            if situation is Situation.STATE_REPLACED:
-                return _command(context, "reconcile", *at, "--rebuild-state")
-            if situation is Situation.UNPROVEN:
-                options = [*_by_word(context)]
-            return _command(context, "reconcile", *at, *options, "--reason", "WHY")
+            return _command(
+                context, "reconcile", *at, *_by_word(context, situation), "--reason", "WHY"
+            )
 
 
-def _by_word(context: RecoveryContext) -> Iterator[str]:
+def _by_word(context: RecoveryContext, situation: Situation) -> Iterator[str]:
     """
-    Yield the options that adopt what only a person can call ours. Such an adoption proves nothing,
-    so that the doubt stays open unless the person also forgets it.
+    Yield the options by which a person's word ends the doubts. An adoption of what only a person
+    can call ours proves nothing, so that the doubt stays open unless it is also forgotten.
     """
-    for doubt in context.doubts:
-        if doubt.address in context.rivals:
-            yield from ("--forget", doubt.address)
-        elif doubt.readback is not None and doubt.readback.unproven is not None:
-            adopt = f"{doubt.address}={doubt.readback.unproven}"
-            yield from ("--adopt", adopt, "--forget", doubt.address)
+    if situation is Situation.UNPROVEN:
+        for doubt in context.doubts:
+            if doubt.address in context.rivals:
+                yield from ("--forget", doubt.address)
+            elif doubt.readback is not None and doubt.readback.unproven is not None:
+                adopt = f"{doubt.address}={doubt.readback.unproven}"
+                yield from ("--adopt", adopt, "--forget", doubt.address)
+        return
+    no_forgetting = context.facts.settling and context.can_be_adopted_by_hand
+    for name in dict.fromkeys(doubt.address for doubt in context.doubts):
+        if no_forgetting or situation is Situation.NOT_IMPORTED:
+            yield from ("--adopt", f"{name}=ID")
+        else:
+            yield from ("--forget", name)
 
 
 def _is_destroying(context: RecoveryContext) -> bool:
@@ -225,34 +224,30 @@ def _surgery(context: RecoveryContext, situation: Situation) -> tuple[str, ...]:
     """
     Return the options of ``reconcile`` after the step.
     """
-    options: list[str] = []
+    reason = ("--reason", "WHY")
     match situation:
         case Situation.LOCKED:
-            options = [
-                "--unlock",
-                context.facts.left_lock or "",
-                *adoption_options(context.takeable),
-            ]
+            lock = context.facts.left_lock or ""
+            return ("--unlock", lock, *adoption_options(context.takeable), *reason)
         case Situation.UNSAVED | Situation.SEALED:
-            options = ["--push-errored-state"]
+            return ("--push-errored-state", *reason)
         case Situation.LOST | Situation.STATE_EMPTIED:
             return ("--rebuild-state",)
         case Situation.FOUND | Situation.NOT_IMPORTED:
-            options = [*adoption_options(context.takeable)]
+            return (*adoption_options(context.takeable), *reason)
         case _:
             return ()
-    return (*options, "--reason", "WHY")
 
 
 def _command(context: RecoveryContext, verb: str, *options: str) -> str:
     return command_line(context.blueprint, verb, *context.step_options, *options)
 
 
-def _notes(context: RecoveryContext, choice: RemedyAdvice) -> list[str]:
+def _notes(context: RecoveryContext, remedy: Remedy) -> list[str]:
     """
     Return the notes to read before a remedy is used.
     """
-    record, facts, remedy = context.record, context.facts, choice.remedy
+    record, facts = context.record, context.facts
     notes = []
     tainted = record.resources.tainted if record else ()
     if tainted and remedy in _APPLYING:
@@ -306,9 +301,9 @@ def _words(context: RecoveryContext) -> dict[str, str]:
     """
     Return the values for the placeholders in the sentences.
     """
-    record, facts = context.record, context.facts
-    doubts = context.doubts
+    record, facts, doubts = context.record, context.facts, context.doubts
     run = record.run_id if record else ""
+    bound = record.provider_state if record else None
     alive = len(record.live_objects) if record else 0
     command = record.active_command if record else None
     claim = f"{command or 'a command'} of run {run} is in progress"
@@ -334,7 +329,7 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "doubts": ", ".join(dict.fromkeys(doubt.address for doubt in doubts)),
         "take_back": _take_back(context),
         "occupied": ", ".join(facts.occupied),
-        "rebuild": _rebuild(context),
+        "rebuild": _command(context, "reconcile", "--rebuild-state"),
         "settle_by_hand": "the command adopts what exists; for another "
         f"{facts.settling:.0f} s a request may be under way, and nothing is forgotten"
         if facts.settling and context.can_be_adopted_by_hand
@@ -351,23 +346,14 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "module": "; ".join(facts.hook_doubts.values()),
         "release": _command(context, "release", "--reason", "WHY"),
         "status": str(context.status or "never applied"),
-        "state": _state(record),
+        "state": f"lineage {bound.lineage}, serial {bound.serial}" if bound else "",
         "targets": ", ".join(record.targets if record else ()),
         "unready": _listed(context.unready),
         "dependents": _listed(context.dependents),
         "children": ", ".join(context.children),
         "finish": command_line(context.blueprint, "destroy", *named_steps(context.children)),
-        "together": command_line(context.blueprint, "destroy", *_with_dependents(context)),
+        "together": _command(context, "destroy", *named_steps(context.dependents)),
     }
-
-
-def _with_dependents(context: RecoveryContext) -> tuple[str, ...]:
-    return (*context.step_options, *named_steps(context.dependents))
-
-
-def _state(record: OperationRecord | None) -> str:
-    bound = record.provider_state if record else None
-    return f"lineage {bound.lineage}, serial {bound.serial}" if bound else ""
 
 
 def _take_back(context: RecoveryContext) -> str:
@@ -376,7 +362,7 @@ def _take_back(context: RecoveryContext) -> str:
     the commands that remove that one from state and import it.
     """
     if context.rivals:
-        return f"{make_way(context)}`, then `{_rebuild(context)}"
+        return f"{make_way(context)}`, then `{_command(context, 'reconcile', '--rebuild-state')}"
     names = [word for doubt in context.doubts[:1] for word in (doubt.address, doubt.id or "ID")]
     return _target_command(context, "import", *names, "--reason", "WHY")
 
@@ -395,10 +381,6 @@ def _what_exists(context: RecoveryContext) -> str:
         where = "the provider state holds that there"
         ways.append(f"delete by hand what exists beside {occupants}: {where}")
     return ", ".join(ways)
-
-
-def _rebuild(context: RecoveryContext) -> str:
-    return _command(context, "reconcile", "--rebuild-state")
 
 
 def make_way(context: RecoveryContext) -> str:

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from orchestrator.domain.record.record import OperationRecord, Retention, parent_of
+from orchestrator.domain.record.record import OperationRecord, parent_of
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.advice import Advice
@@ -132,35 +132,24 @@ def after_run(
     """
     # What keeps all else from being taken comes first; then what a person has to look at; then
     # the command that ended, only where it would not be refused again.
-    commands = [*_waiting(ended, unfinished)]
-    if not commands:
-        commands += _settling(ended, unfinished)
-        if not ended.is_orphaned:
-            commands.append(_look(ended))
-        commands += about_unadopted(ended.blueprint, unfinished)
-        commands += _by_hand(ended, unfinished)
-        commands += _other_remedies(ended, unfinished)
-        commands += _continuing(ended, unfinished)
-        commands += _destroying(ended, unfinished, alive)
-    elif not ended.is_orphaned:
-        commands.append(_look(ended))
+    selection = ended.selection if "--exclude" not in ended.selection else ()
+    look = () if ended.is_orphaned else (look_closer(ended.blueprint, *selection),)
+    if any(item.recommended is Remedy.WAIT for item in unfinished):
+        wait = ended.again(*ended.given, "--wait")
+        return (NextCommand(command=wait, why="wait for the run in progress, then do this"), *look)
+    commands = (
+        *_settling(ended, unfinished),
+        *look,
+        *about_unadopted(ended.blueprint, unfinished),
+        *_by_hand(ended, unfinished),
+        *_other_remedies(ended, unfinished),
+        *_continuing(ended, unfinished),
+        *_destroying(ended, unfinished, alive),
+    )
     unique: dict[str, NextCommand] = {}
     for item in commands:
         unique.setdefault(item.command, item)
     return tuple(unique.values())
-
-
-def _look(ended: EndedCommand) -> NextCommand:
-    selection = [*ended.selection] if "--exclude" not in ended.selection else []
-    return look_closer(ended.blueprint, *selection)
-
-
-def _waiting(ended: EndedCommand, steps: Iterable[Advice]) -> Iterator[NextCommand]:
-    if any(item.recommended is Remedy.WAIT for item in steps):
-        yield NextCommand(
-            command=ended.again(*ended.given, "--wait"),
-            why="wait for the run in progress, then do this",
-        )
 
 
 def _settling(ended: EndedCommand, steps: Iterable[Advice]) -> Iterator[NextCommand]:
@@ -297,13 +286,7 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[Advice]) -> Iterator[Ne
     """
     if any(item.situation is Situation.TARGETED for item in steps):
         yield NextCommand(command=ended.other("apply"), why="apply what was left out")
-    for remedy in (
-        Remedy.VERIFY,
-        Remedy.RETRY,
-        Remedy.REDEPLOY,
-        Remedy.COMPENSATE,
-        Remedy.DESTROY,
-    ):
+    for remedy in (Remedy.VERIFY, Remedy.RETRY, Remedy.REDEPLOY, Remedy.COMPENSATE, Remedy.DESTROY):
         items = [item for item in steps if item.recommended is remedy]
         # What failed of checks and compensations is done again for its steps, and for no others.
         is_own = remedy is _REMEDY_OF.get(ended.verb)
@@ -313,10 +296,10 @@ def _other_remedies(ended: EndedCommand, steps: Sequence[Advice]) -> Iterator[Ne
             continue  # the command that ended continues with it
         if remedy in (Remedy.RETRY, Remedy.COMPENSATE):
             yield from map(_recommended, items)
-            continue
-        verb = {Remedy.VERIFY: "verify", Remedy.DESTROY: "destroy"}.get(remedy, "apply")
-        command = ended.other(verb, [item.step for item in items])
-        yield NextCommand(command=command, why=_PURPOSES[remedy])
+        else:
+            verb = "apply" if remedy is Remedy.REDEPLOY else str(remedy)
+            command = ended.other(verb, [item.step for item in items])
+            yield NextCommand(command=command, why=_PURPOSES[remedy])
 
 
 def _continuing(ended: EndedCommand, steps: Sequence[Advice]) -> Iterator[NextCommand]:
@@ -334,8 +317,9 @@ def _continuing(ended: EndedCommand, steps: Sequence[Advice]) -> Iterator[NextCo
         return
     if ended.is_refused and not ended.accepting:
         return
-    # A retry skips what is well.
-    remaining = [item for item in steps if remedy is not Remedy.RETRY or not item.is_well]
+    remaining = steps
+    if remedy is Remedy.RETRY:  # it skips what is well
+        remaining = [i for i in steps if i.recommended or i.context.status is not Status.OK]
     if not remaining or not all(item.allows(remedy) for item in remaining):
         return
     if any(item.situation in (Situation.VANISHED, Situation.TARGETED) for item in steps):
@@ -489,17 +473,13 @@ def about_orphans(
         )
     for record in retained:
         options = ("--orphaned", "--step", record.target.step, "--reason", "WHY")
+        kept, why = record.retained, f"{record.target} is retained"
+        if kept is not None:
+            why += f" for {kept.reason} ({kept.owner}, review by {kept.review_by})"
         yield NextCommand(
             command=command_line(blueprint, "release", *options),
-            why=f"{record.target} is retained{_for(record.retained)}: no destroy touches "
-            "it before it is released",
+            why=f"{why}: no destroy touches it before it is released",
         )
-
-
-def _for(retained: Retention | None) -> str:
-    if retained is None:
-        return ""
-    return f" for {retained.reason} ({retained.owner}, review by {retained.review_by})"
 
 
 def about_all(
