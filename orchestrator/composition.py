@@ -93,8 +93,7 @@ def open_services(
     Yield the services of a command that runs an engine and, with ``records``, writes records.
     Raises Invalid if ``current_modules``, those of the project, do not accept the engine.
     """
-    from orchestrator.app.event_relay import RedactingSink
-    from orchestrator.app.services import Services
+    from orchestrator.app.services import RedactingSink, Services
     from orchestrator.checks import SystemChecks
     from orchestrator.domain.masking import Masker
     from orchestrator.engine.choose import project_engine

@@ -18,7 +18,7 @@ from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner, failures_of
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
-from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
+from orchestrator.app.steps.mutation import StepResult, call_engine, mutate
 from orchestrator.app.steps.preparation import PreparedStep, check_recorded_state
 from orchestrator.app.steps.provider_query import keep_state
 from orchestrator.domain.blueprint.blueprint import Deployment
@@ -223,13 +223,13 @@ class OwnedStep:
         spec = call_spec(
             services, self.prepared.work_dir, self.evidence, "apply", delete_after=(empty,)
         )
-        mutation = Mutation(
+        outcome, evidence = mutate(
+            self.runner.session,
             marker,
             partial(self._empty, state, empty, spec),
             lambda written, after: conclude(written, record, after, services.stamp()),
             spec,
         )
-        outcome, evidence = mutate(self.runner.session, mutation)
         fault = outcome.error
         if outcome.last_attempt is not None and outcome.last_attempt.run_id == marker.run_id:
             fault = outcome.last_attempt.error

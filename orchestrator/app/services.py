@@ -9,11 +9,12 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from orchestrator.domain.events.events import Note, PhaseStarted, PlanReady
+from orchestrator.domain.events.events import Event, Note, PhaseStarted, PlanReady
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.record import Actor, Source
 from orchestrator.domain.record.run_record import SILENCE
+from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import Target
 from orchestrator.errors import ApprovalMissing, Busy, Stopped, StoreUnavailable, Terminated
 from orchestrator.ports.engine import Engine
@@ -46,6 +47,18 @@ class Limits(Struct, frozen=True):
     store_grace: float = 0.0
     heartbeat: float = 10.0
     silence: float = SILENCE
+
+
+class RedactingSink(Struct, frozen=True):
+    """
+    A sink that masks every event with the secrets known so far.
+    """
+
+    sink: Sink
+    masker: Masker
+
+    def emit(self, event: Event) -> None:
+        self.sink.emit(redacted(event, self.masker))
 
 
 class Services(Struct, frozen=True):

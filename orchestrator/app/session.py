@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Unpack
@@ -16,7 +16,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import rerun_text
 from orchestrator.domain.events.events import SignalSeen
 from orchestrator.domain.record.objects import Action
-from orchestrator.domain.record.record import Fault, OperationRecord
+from orchestrator.domain.record.record import Fault
 from orchestrator.domain.record.run_record import (
     NAMED,
     Claim,
@@ -43,7 +43,9 @@ class Session:
         self.services = services
         self.deployment = deployment
         self.run = run
-        self.codes: list[int] = []
+        self.run_id = run.run_id
+        self.directory = services.files.directory(run.run_id)
+        self.codes: list[int] = []  # of which the worst is the run's own exit code
         self.rerun_file: Path | None = None
         self._inputs_file = ""  # relative to the run's directory, once it is written
         self._inputs_are_stored = False
@@ -66,20 +68,6 @@ class Session:
             request_token=run.request_token,
             steps=tuple(row.step for row in run.steps),
         )
-
-    @property
-    def run_id(self) -> str:
-        return self.run.run_id
-
-    @property
-    def directory(self) -> Path:
-        return self.services.files.directory(self.run_id)
-
-    def keep_inputs(self) -> None:
-        """
-        Write the blueprint's inputs beside the run record, for the commands that are offered next.
-        """
-        self.rerun_file = self.directory / self.rerun_inputs("rerun-inputs.yml")
 
     def rerun_inputs(self, name: str = "steps/rerun-inputs.yml") -> str:
         """
@@ -112,68 +100,39 @@ class Session:
             self._destroys += more
             return self._destroys - more
 
-    def result(self, step: str) -> StepRun:
+    def update_run(self, **changes: object) -> None:
         """
-        Return the row of a step of this run. A step without one, or the module of a hook, gets one.
+        Change fields of the run record, which is written later.
         """
         with self._lock:
-            row = next((item for item in self.run.steps if item.step == step), None)
-            if row is None:
-                row = pending_row(self.deployment, step)
-                self.run = self.run.model_copy(update={"steps": (*self.run.steps, row)})
-            return row
+            self.run = self.run.model_copy(update=changes)
 
     def update_row(self, step: str, **changes: Unpack[StepRunChanges]) -> StepRun:
         """
-        Change a step's row, write ``run.json`` and return the row.
+        Change the row of a step, write ``run.json`` and return the row.
+        """
+        return self.update_rows({step: changes})[step]
+
+    def update_rows(self, changes: Mapping[str, StepRunChanges]) -> Mapping[str, StepRun]:
+        """
+        Change the rows of some steps, write ``run.json`` once, if anything changed, and return all
+        rows. A step without a row, or the module of a hook, gets one.
         """
         with self._lock:
-            row = self.result(step).model_copy(update=changes)
-            self.report_all({step: row})
-            return row
+            rows = {row.step: row for row in self.run.steps}
+            for step, changed in changes.items():
+                row = rows.get(step) or pending_row(self.deployment, step)
+                rows[step] = row.model_copy(update={**changed})
+            steps = tuple(rows.values())
+            if steps != self.run.steps:
+                self.update_run(steps=steps)
+                try:
+                    self.write_run()
+                except StoreUnavailable as exc:
+                    self.services.note(f"run record not written: {exc.message}", level="warning")
+            return rows
 
-    def report_all(self, rows: Mapping[str, StepRun]) -> None:
-        """
-        Replace the rows of some steps and write ``run.json`` once, if anything changed.
-        """
-        with self._lock:
-            steps = tuple(rows.get(row.step, row) for row in self.run.steps)
-            if steps == self.run.steps:
-                return
-            self.run = self.run.model_copy(update={"steps": steps})
-            try:
-                self._write_run()
-            except StoreUnavailable as exc:
-                self.services.note(f"run record not written: {exc.message}", level="warning")
-
-    def set_deployment(self, deployment: str) -> None:
-        """
-        Set the digest of the run's deployment.
-        """
-        with self._lock:
-            self.run = self.run.model_copy(update={"deployment": deployment})
-
-    def set_remaining(
-        self, records: Mapping[str, OperationRecord], orphaned: Sequence[str]
-    ) -> None:
-        """
-        Set what a destroy leaves: the objects of its steps that are not gone, and the orphans.
-        """
-        with self._lock:
-            steps = tuple(
-                row.model_copy(
-                    update={
-                        "remaining": records[row.step].resources.inventory,
-                        "sequence": records[row.step].sequence,
-                    }
-                )
-                if row.step in records
-                else row
-                for row in self.run.steps
-            )
-            self.run = self.run.model_copy(update={"steps": steps, "orphaned": tuple(orphaned)})
-
-    def _write_run(self) -> None:
+    def write_run(self) -> None:
         self.services.files.write_run(redacted(self.run, self.services.masker))
 
     def publish(self) -> None:
@@ -206,13 +165,6 @@ class Session:
                 step=step,
             )
 
-    def fail(self, *codes: int) -> None:
-        """
-        Count exit codes towards that of the run.
-        """
-        with self._lock:
-            self.codes += codes
-
     def object_started(self, item: InFlight) -> None:
         """
         Report an object as in flight with the next heartbeat.
@@ -221,30 +173,28 @@ class Session:
             self._in_flight.append(item)
         self._wake.set()
 
-    def object_completed(self, target: str, address: str, action: Action, id_: str | None) -> None:
+    def object_ended(
+        self,
+        target: str,
+        address: str,
+        action: Action,
+        *,
+        completed: bool,
+        object_id: str | None = None,
+    ) -> None:
         """
-        Report an object as completed with the heartbeats, until the outcome is recorded.
-        """
-        with self._lock:
-            for item in self._landed(target, address, action):
-                self._completed.append(Completed(**dict(item), id=id_))
-        self._wake.set()
-
-    def object_failed(self, target: str, address: str, action: Action) -> None:
-        with self._lock:
-            self._landed(target, address, action)
-        self._wake.set()
-
-    def _landed(self, target: str, address: str, action: Action) -> list[InFlight]:
-        """
-        Remove an object from those in flight and return it. A deposed and a new object share an
-        address: the first one is removed.
+        Report an object no longer as in flight; a completed one as such with the heartbeats, until
+        the outcome is recorded.
         """
         key = (target, address, action)
-        items = [it for it in self._in_flight if (it.target, it.address, it.action) == key][:1]
-        for item in items:
-            self._in_flight.remove(item)
-        return items
+        with self._lock:
+            for item in self._in_flight:
+                if (item.target, item.address, item.action) == key:
+                    self._in_flight.remove(item)
+                    if completed:
+                        self._completed.append(Completed(**dict(item), id=object_id))
+                    break  # a deposed and a new object share an address: the first one has ended
+        self._wake.set()
 
     def forget_objects(self, target: str) -> None:
         """
@@ -271,7 +221,8 @@ class Session:
             if all(map(own.may_share, remaining)):
                 own = own.model_copy(update={"others": tuple(remaining)})
                 self.takes_over_from += [item.run_id for item in gone]
-                unproven = any(self._may_live(item) for item in gone)
+                liveness = services.processes.liveness
+                unproven = any(liveness(item.owner) is Liveness.UNKNOWN for item in gone)
                 self.replaced = current if unproven else None
                 continue
             message, hint = claim_message(services, remaining[0])
@@ -308,9 +259,6 @@ class Session:
         """
         claim = self.services.store.claim(self._claim.blueprint, self._claim.environment)
         return frozenset(item.run_id for item in (claim.holders if claim else ())) - {self.run_id}
-
-    def _may_live(self, claim: Claim) -> bool:
-        return self.services.processes.liveness(claim.owner) is Liveness.UNKNOWN
 
     def _may_replace(self, claim: Claim, takeover: str | None) -> bool:
         liveness = self.services.processes.liveness(claim.owner)
@@ -391,21 +339,21 @@ class Session:
                 continue
             changed = False
             if stopping:
-                self._note_signal()
-            signal_noted = signal_noted or stopping
+                signal_noted = True
+                is_term = self.services.stop.exit_code == Terminated.exit_code
+                self.services.sink.emit(
+                    SignalSeen(
+                        at=clock.now(),
+                        signal="SIGTERM" if is_term else "SIGINT",
+                        message="nothing more is started; running engines are asked to stop, and "
+                        "awaited",
+                    )
+                )
             last = clock.monotonic()
-            self._beat()
-
-    def _note_signal(self) -> None:
-        services = self.services
-        name = "SIGTERM" if services.stop.exit_code == Terminated.exit_code else "SIGINT"
-        services.sink.emit(
-            SignalSeen(
-                at=services.clock.now(),
-                signal=name,
-                message="nothing more is started; running engines are asked to stop, and awaited",
-            )
-        )
+            try:
+                self.services.store.put_lease(self._lease())
+            except StoreUnavailable as exc:
+                self.services.note(f"heartbeat not written: {exc.message}", level="warning")
 
     def _lease(self) -> Lease:
         with self._lock:
@@ -418,33 +366,16 @@ class Session:
             )
         return redacted(lease, self.services.masker)
 
-    def _beat(self) -> None:
-        try:
-            self.services.store.put_lease(self._lease())
-        except StoreUnavailable as exc:
-            self.services.note(f"heartbeat not written: {exc.message}", level="warning")
-
     def finish(self, exit_code: int, error: Fault | None) -> None:
         """
         Write the run record for the last time, and a copy to the store.
         """
-        with self._lock:
-            ended = {"ended_at": self.services.clock.now(), "exit_code": exit_code, "error": error}
-            self.run = self.run.model_copy(update=ended)
+        self.update_run(ended_at=self.services.clock.now(), exit_code=exit_code, error=error)
         try:
-            self._write_run()
+            self.write_run()
             self.publish()
         except StoreUnavailable as exc:
             self.services.note(f"run record not written: {exc.message}", level="warning")
-
-
-def open_session(services: Services, deployment: Deployment, run: RunRecord) -> Session:
-    """
-    Return a session with its run record written; it holds no claim yet.
-    """
-    session = Session(services, deployment, run)
-    services.files.write_run(redacted(run, services.masker))
-    return session
 
 
 def pending_row(deployment: Deployment, step: str) -> StepRun:

@@ -5,12 +5,12 @@ What the heartbeat of a run tells of its mutations, for other machines and for t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
-from orchestrator.app.event_relay import relay
-from orchestrator.app.session import Session, open_session
-from orchestrator.app.steps.mutation import Mutation, mutate, not_started
+from orchestrator.app.session import Session
+from orchestrator.app.steps.mutation import mutate, not_started, relay
 from orchestrator.domain.events.events import (
     ApplyComplete,
     ApplyErrored,
@@ -41,9 +41,7 @@ def premises() -> Iterator[Premises]:
 
 @pytest.fixture
 def session(premises: Premises) -> Session:
-    found = open_session(
-        premises.services, premises.deployment, run_record(RUN, environment="default")
-    )
+    found = Session(premises.services, premises.deployment, run_record(RUN, environment="default"))
     found.take_claim()
     return found
 
@@ -72,7 +70,7 @@ def test_many_objects_are_counted(session: Session) -> None:
     The newest that are done are named, the others counted; what failed is neither done nor under
     way.
     """
-    observe = relay(session, "web", MARKER)
+    observe = partial(relay, session, MARKER)
     for message in made(NAMED + 2):
         observe(message)
     observe(ApplyStart("s.b", "update", START))
@@ -91,7 +89,7 @@ def test_what_an_earlier_mutation_did_is_no_evidence_of_this_one(session: Sessio
     The run is killed in its second attempt, before a heartbeat: what the last one told is about the
     first. A lease of an earlier version does not say which one.
     """
-    observe = relay(session, "web", MARKER)
+    observe = partial(relay, session, MARKER)
     for message in made(1):
         observe(message)
     lease = told(session)
@@ -111,7 +109,7 @@ def test_it_tells_until_the_outcome_is_recorded(
     """
     Where the outcome waits on this machine, the lease goes on to tell what was done.
     """
-    observe = relay(session, "web", MARKER)
+    observe = partial(relay, session, MARKER)
 
     def unavailable(record: OperationRecord) -> None:
         raise StoreUnavailable("the store is away")
@@ -127,7 +125,7 @@ def test_it_tells_until_the_outcome_is_recorded(
         return entry(WEB, sequence=2, run_id=RUN)
 
     try:
-        mutate(session, Mutation(MARKER, call, conclude, None))
+        mutate(session, MARKER, call, conclude, None)
     except Spooled:
         assert away
 
@@ -157,7 +155,7 @@ def test_a_mutation_that_must_not_begin_leaves_no_marker(
             raise StoreUnavailable("the store is away")
 
     with pytest.raises(Fenced if why == "another run has the claim" else StoreUnavailable):
-        mutate(session, Mutation(MARKER, call, lambda marker, _: marker, None, store))
+        mutate(session, MARKER, call, lambda marker, _: marker, None, store=store)
 
     assert begun == []
     assert premises.record("web") is None
@@ -171,7 +169,7 @@ def test_a_signal_ends_the_wait_for_a_claim(
     What is told is the signal, not the claim that was waited for, nor how to wait for it.
     """
     services = replace(premises.services, stop=SetStop(after=1 + 2 * wait))
-    late = open_session(services, premises.deployment, run_record("late", environment="default"))
+    late = Session(services, premises.deployment, run_record("late", environment="default"))
     with pytest.raises(Stopped, match="stopped by a signal"):
         late.take_claim(wait=wait)
 
@@ -185,7 +183,7 @@ def test_a_silent_run_elsewhere_keeps_its_claim_until_it_is_taken_over(premises:
     """
     assert premises.store.take_claim(claim("R2", environment="default")) is None
     run = run_record(RUN, environment="default")
-    mine = open_session(premises.services, premises.deployment, run)
+    mine = Session(premises.services, premises.deployment, run)
 
     with pytest.raises(Busy):
         mine.take_claim()

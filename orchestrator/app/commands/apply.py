@@ -38,7 +38,7 @@ from orchestrator.app.steps.preparation import (
 from orchestrator.app.steps.verification import check_settings
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.record.run_record import StepRun, StepRunChanges
+from orchestrator.domain.record.run_record import StepRunChanges
 from orchestrator.domain.record.states import READY
 from orchestrator.domain.recovery.rerun_rules import Blocker, Skip, snapshot_blob
 from orchestrator.errors import (
@@ -63,7 +63,7 @@ def store_snapshots(
     modules that could not be packed, by step.
     """
     failures: dict[str, OrchestratorError] = {}
-    rows: dict[str, StepRun] = {}
+    rows: dict[str, StepRunChanges] = {}
     for name in steps:
         try:
             snapshot = _snapshot(runner.steps, name, source)
@@ -79,9 +79,8 @@ def store_snapshots(
             lock = store_lock_content(
                 runner.services, runner.services.workdirs.lock_file(prepared.work_dir)
             )
-        pinned = {"module_digest": snapshot.digest, "lock_digest": lock}
-        rows[name] = runner.session.result(name).model_copy(update=pinned)
-    runner.session.report_all(rows)
+        rows[name] = {"module_digest": snapshot.digest, "lock_digest": lock}
+    runner.session.update_rows(rows)
     runner.session.publish()
     return failures
 

@@ -110,7 +110,7 @@ def _compensate_step(runner: CommandRunner[CompensateRequest], name: str) -> Out
         return Outcome(ready=True)
     result = _hook_run(runner, name).run()
     stopped = runner.services.stop.exit_code
-    runner.session.fail(*hook_exit_codes(result, "compensate", stopped))
+    runner.session.codes += hook_exit_codes(result, "compensate", stopped)
     last = result.record.compensation
     runner.end(
         name,

@@ -439,5 +439,5 @@ def _destroy_step(
         result, attempts = with_retries(runner, name, attempt)
     if result.record.failed_command == "before_destroy":
         stopped = runner.services.stop.exit_code
-        runner.session.fail(*hook_exit_codes(result, "before_destroy", stopped))
+        runner.session.codes += hook_exit_codes(result, "before_destroy", stopped)
     return runner.end_with_record(name, result, attempts=attempts)

@@ -19,13 +19,12 @@ from orchestrator.app.run.run_summary import fault_of
 from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services, stopped
-from orchestrator.app.steps.absence import recheck_absence
+from orchestrator.app.steps.absence import awaiting_confirmation, drop_saved_states, recheck_absence
 from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.planned_step import CheckedPlan, plan_step
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext
-from orchestrator.app.steps.recording import awaiting_confirmation, drop_saved_states
 from orchestrator.app.steps.verification import run_checks
 from orchestrator.app.surgery.readback import DoubtReadback, verify_destroyed
 from orchestrator.app.surgery.requested_operations import (
@@ -143,9 +142,9 @@ def _reconcile_step(runner: CommandRunner[ReconcileRequest], name: str) -> Outco
         drop_saved_states(services, entry)
         services.note_reconciled(entry.target)
     if entry.resources.in_doubt:
-        runner.session.fail(InDoubt.exit_code)
+        runner.session.codes.append(InDoubt.exit_code)
     elif entry.error is not None and entry.error.code == "check_failed":
-        runner.session.fail(CheckFailed.exit_code)
+        runner.session.codes.append(CheckFailed.exit_code)
     return runner.end_with_entry(
         name, entry, absence=entry.absence, verification=entry.verification
     )

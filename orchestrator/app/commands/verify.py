@@ -65,7 +65,7 @@ def _check_step(runner: StepRunner, name: str) -> Outcome:
         raise stopped(services.stop)
     entry = runner.record(name, checked(record, verification, services.stamp()), state)
     if verification.verdict == "failed":
-        runner.session.fail(CheckFailed.exit_code)
+        runner.session.codes.append(CheckFailed.exit_code)
     return runner.end_with_entry(
         name,
         entry,

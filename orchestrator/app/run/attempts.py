@@ -37,7 +37,7 @@ def with_retries(
             raise
         except OrchestratorError as exc:
             services.note(f"attempt {number}: {exc.message}", level="warning", step=name)
-            runner.session.fail(exc.exit_code)
+            runner.session.codes.append(exc.exit_code)
             break
         runner.steps.update(name, result.record, result.state)
     return result, number

@@ -14,7 +14,7 @@ from typing import assert_never
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module
 from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.mutation import Mutation, StepResult, mutate, not_started
+from orchestrator.app.steps.mutation import StepResult, mutate, not_started
 from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions, plan_step
 from orchestrator.app.steps.preparation import store_deployment
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHook
@@ -115,13 +115,13 @@ class HookRun:
     def _command(self, action: CommandHook) -> StepResult:
         services, (program, spec) = self.services, self._program_call(action)
         self._approve(program.argv)
-        mutation = Mutation(
+        entry, evidence = mutate(
+            self.runner.session,
             self._marker(target=None),
             partial(self._call, program, spec),
             lambda marker, seen: conclude_command(marker, self.before, seen, services.stamp()),
             spec,
         )
-        entry, evidence = mutate(self.runner.session, mutation)
         return self._result(entry, mutated=not evidence.never_began)
 
     def _program_call(self, action: CommandHook) -> tuple[Program, CallSpec]:
@@ -242,13 +242,8 @@ class HookRun:
                 steps.update(root, result.record, result.state)
                 return result
 
-            mutation = Mutation(
-                self._marker(target=str(self.runner.deployment.target(root))),
-                call,
-                self._conclude_module,
-                None,
-            )
-            entry, result = mutate(self.runner.session, mutation)
+            marker = self._marker(target=str(self.runner.deployment.target(root)))
+            entry, result = mutate(self.runner.session, marker, call, self._conclude_module, None)
         self.runner.end_with_record(root, result, verb="apply")
         return self._result(entry, mutated=result.fault is None or result.mutated)
 

@@ -14,8 +14,8 @@ from orchestrator.app.run.run_summary import finish_run, report_repeated_run
 from orchestrator.app.run.step_runner import CommandRunner
 from orchestrator.app.run.step_selection import check_approval, select_steps
 from orchestrator.app.services import Services, await_others
-from orchestrator.app.session import Session, open_session, pending_row
-from orchestrator.app.steps.recording import replay_spool
+from orchestrator.app.session import Session, pending_row
+from orchestrator.app.steps.mutation import replay_spool
 from orchestrator.app.steps.settling import check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import digest
@@ -54,12 +54,14 @@ def run(
         _report_start(session, request, selected)
         return report_repeated_run(session, request, started=started)
     record = _run_record(services, deployment, request, selected, run_id)
-    session = open_session(services, deployment, record)
+    session = Session(services, deployment, record)
+    session.write_run()
     _report_start(session, request, selected)
     error: OrchestratorError | None = None
     try:
         if options.inputs_given:
-            session.keep_inputs()
+            # Beside the run record, for the commands that are offered next.
+            session.rerun_file = session.directory / session.rerun_inputs("rerun-inputs.yml")
         services.store.probe()
         _check_takeover(services, deployment, options)
         session.take_claim(wait=options.wait, takeover=options.takeover)

@@ -114,15 +114,22 @@ def finish_run(
     """
     services = session.services
     if error is not None:
-        session.fail(error.exit_code)
+        session.codes.append(error.exit_code)
     if services.stop.stopping:
-        session.fail(services.stop.exit_code)
+        session.codes.append(services.stop.exit_code)
     exit_code = worst(session.codes)
     fault = fault_of(error, services.masker) if error else None
     end = _RunEnd.of(session, request, error)
     if end.verdict is not None and session.run.command == "destroy":
-        remaining = {r.target.step: r for r in end.records if r.status not in NOTHING_THERE}
-        session.set_remaining(remaining, end.orphaned)
+        left = {r.target.step: r for r in end.records if r.status not in NOTHING_THERE}
+        rows = []
+        for row in session.run.steps:
+            record = left.get(row.step)
+            if record is not None:
+                remaining = {"remaining": record.resources.inventory, "sequence": record.sequence}
+                row = row.model_copy(update=remaining)
+            rows.append(row)
+        session.update_run(steps=tuple(rows), orphaned=tuple(end.orphaned))
     session.finish(exit_code, fault)
     end.report(exit_code, started)
     return exit_code

@@ -20,11 +20,10 @@ from orchestrator.app.run.step_selection import match_steps
 from orchestrator.app.schedule import OnFailure, Outcome, Unstarted, run_steps
 from orchestrator.app.session import Session
 from orchestrator.app.steps.guards import check_doubts, check_not_moved
-from orchestrator.app.steps.mutation import StepResult
+from orchestrator.app.steps.mutation import StepResult, record_entry
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import Direction, EnginePlan, PlanOptions
 from orchestrator.app.steps.preparation import check_engine_gone
-from orchestrator.app.steps.recording import record_entry
 from orchestrator.app.steps.settling import RecalledInputs, settle, settle_hook
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -357,7 +356,7 @@ class StepRunner:
         record, resources = result.record, result.record.resources
         fault, restored = result.fault, result.fault is not None and result.fault != record.error
         stopped = self.services.stop.exit_code
-        self.session.fail(*exit_codes_of(fault, resources.in_doubt, stopped))
+        self.session.codes += exit_codes_of(fault, resources.in_doubt, stopped)
         changes = _row_changes(resources, verb) if result.mutated else StepRunChanges()
         gone = record.status in (Status.DESTROYED, Status.ABSENT)
         # Where nothing is left to manage, what was let go at any time is told once more.
@@ -405,7 +404,7 @@ class StepRunner:
         Report an error that left the record as this run found it; if its outcome was spooled, the
         record is still ``running``.
         """
-        self.session.fail(exc.exit_code)
+        self.session.codes.append(exc.exit_code)
         if isinstance(exc, Stopped | ApprovalMissing | PlanChanged):
             reason = exc.message.removeprefix(f"{name}: ")
             self.end(name, StepStatus.PENDING, reason=reason, hint=exc.hint or None)

@@ -10,15 +10,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
-from orchestrator.app.event_relay import relay
 from orchestrator.app.services import stopped
 from orchestrator.app.session import Session
 from orchestrator.app.steps.absence import (
     absence_facts,
     absence_timeout,
     check_objects_visible,
+    drop_saved_states,
     recheck_absence,
     with_state_to_ask,
 )
@@ -28,11 +27,13 @@ from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
 from orchestrator.app.steps.guards import check_adopted, check_retained, check_state
 from orchestrator.app.steps.interactive_apply import is_possible, plan_and_ask
 from orchestrator.app.steps.mutation import (
-    Mutation,
     StepResult,
     call_engine,
     conclude_engine_call,
+    keep_inventory,
     mutate,
+    record_entry,
+    relay,
 )
 from orchestrator.app.steps.planned_step import (
     CheckedPlan,
@@ -49,14 +50,13 @@ from orchestrator.app.steps.planned_step import (
 from orchestrator.app.steps.policy import check_policy, check_protected_since
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext, look_before_create
-from orchestrator.app.steps.recording import drop_saved_states, keep_inventory, record_entry
 from orchestrator.app.steps.verification import check_settings, run_checks
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
-from orchestrator.domain.record.record import OperationRecord, Verification
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.transitions.absence import MutationEvidence, targeted_fault
+from orchestrator.domain.transitions.absence import targeted_fault
 from orchestrator.domain.transitions.reconciliation import gone_without_mutation
 from orchestrator.domain.transitions.transitions import (
     adopted_unapplied,
@@ -66,7 +66,7 @@ from orchestrator.domain.transitions.transitions import (
 )
 from orchestrator.domain.values import replace
 from orchestrator.errors import OrchestratorError, PlanChanged, Refused
-from orchestrator.ports.engine import Apply, Approve, CallSpec, Cancel
+from orchestrator.ports.engine import Apply, Approve, Cancel
 
 #: What comes between the approval of a plan and its marker: the entry that it ended with, if it
 #: wrote any to the record of the same step.
@@ -101,6 +101,14 @@ class StepPipeline:
         self.target = str(prepared.target)
         self.evidence = self.services.files.attempt(session.run_id, self.step.name, attempt)
         self.var_file = self.evidence / "inputs.tfvars.json"
+        self._apply_spec = call_spec(
+            self.services,
+            prepared.work_dir,
+            self.evidence,
+            "apply",
+            delete_after=(self.evidence / "plan.tfplan", self.var_file),
+            timeout=self.step.timeout or self.services.limits.timeout,
+        )
         self._asked = False
         self.facts = AttemptFacts(
             session, prepared, inputs, options, verb=verb, attempt=attempt, evidence=self.evidence
@@ -268,18 +276,15 @@ class StepPipeline:
                     Cancel(), self._apply_spec, stop=services.stop, observe=ignore_message
                 )
             for secret in (self.evidence / "plan.tfplan", self.var_file):
-                self._remove_secret(secret)
-
-    def _remove_secret(self, file: Path) -> None:
-        # What went wrong before, as on a disk that became read-only, is what must be heard.
-        try:
-            file.unlink(missing_ok=True)
-        except OSError as exc:
-            self.services.note(
-                f"{file}: not removed: {exc.strerror}",
-                hint="remove it: it may hold secrets",
-                level="warning",
-            )
+                try:
+                    secret.unlink(missing_ok=True)
+                except OSError as exc:
+                    # What went wrong before, as on a disk that became read-only, must be heard.
+                    self.services.note(
+                        f"{secret}: not removed: {exc.strerror}",
+                        hint="remove it: it may hold secrets",
+                        level="warning",
+                    )
 
     def _ready_plan(self, *, may_wait: bool) -> EnginePlan | None:
         """
@@ -293,17 +298,6 @@ class StepPipeline:
         spec, var_file = self._apply_spec, self.var_file
         return plan_and_ask(
             self.session, self.prepared, self.inputs, self.options, spec, var_file=var_file
-        )
-
-    @property
-    def _apply_spec(self) -> CallSpec:
-        return call_spec(
-            self.services,
-            self.prepared.work_dir,
-            self.evidence,
-            "apply",
-            delete_after=(self.evidence / "plan.tfplan", self.var_file),
-            timeout=self.step.timeout or self.services.limits.timeout,
         )
 
     def _is_covered(self, plan: CheckedPlan) -> bool:
@@ -347,7 +341,8 @@ class StepPipeline:
                 run_id=self.session.run_id,
             )
         else:
-            checks = self._check(state)
+            deployment = self.session.deployment
+            checks = run_checks(services, deployment, self.step, self.inputs, state)
             if checks.verdict == "failed" and services.stop.stopping:
                 raise stopped(services.stop)
             undone = self._left_undone()
@@ -383,10 +378,6 @@ class StepPipeline:
         self.services.note(message, hint="apply without --target", step=self.step.name)
         return StepResult(record=record, state=state, mutated=False, fault=record.error)
 
-    def _check(self, state: PulledState) -> Verification:
-        deployment = self.session.deployment
-        return run_checks(self.services, deployment, self.step, self.inputs, state)
-
     def mutate(self, plan: CheckedPlan) -> StepResult:
         """
         Execute an approved plan.
@@ -416,20 +407,29 @@ class StepPipeline:
         )
         if self.verb == "apply":
             marker = with_state_to_ask(self._query, marker, self.options, plan.before)
-        spec = self._apply_spec
-        call = partial(
-            call_engine,
+        outcome, evidence = mutate(
             self.session,
-            self.prepared,
-            partial(self._request, plan),
-            spec,
-            before=plan.before,
-            observe=relay(self.session, self.step.name, marker),
+            marker,
+            partial(
+                call_engine,
+                self.session,
+                self.prepared,
+                partial(self._request, plan),
+                self._apply_spec,
+                before=plan.before,
+                observe=partial(relay, self.session, marker),
+            ),
+            lambda written, after: conclude_engine_call(
+                self.session.deployment,
+                self._query,
+                written,
+                record,
+                after,
+                left_undone=self._left_undone,
+            ),
+            self._apply_spec,
+            store=self.facts.store_for_reruns,
         )
-        mutation = Mutation(
-            marker, call, partial(self._conclude, record), spec, store=self.facts.store_for_reruns
-        )
-        outcome, evidence = mutate(self.session, mutation)
         mutated = not evidence.touched_nothing
         fault = outcome.error
         if not mutated and outcome.last_attempt is not None:
@@ -448,18 +448,6 @@ class StepPipeline:
             var_file=self.var_file if ephemeral else None,
             parallelism=self.options.parallelism,
             lock_timeout=self.options.lock_timeout,
-        )
-
-    def _conclude(
-        self, before: OperationRecord | None, marker: OperationRecord, evidence: MutationEvidence
-    ) -> OperationRecord:
-        return conclude_engine_call(
-            self._query,
-            marker,
-            before,
-            evidence,
-            checks=self._check,
-            left_undone=self._left_undone,
         )
 
     @property

@@ -87,7 +87,7 @@ def store_deployment(session: Session) -> None:
     text = stored_form(session.deployment, session.services.key).to_json().encode()
     digest = content_digest(text)
     store_once(session.services, deployment_blob(digest), text)
-    session.set_deployment(digest)
+    session.update_run(deployment=digest)
 
 
 def store_once(services: Services, name: str, data: bytes) -> None:

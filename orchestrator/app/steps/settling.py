@@ -17,13 +17,12 @@ from orchestrator.app.steps.engine_calls import call_spec, pull
 from orchestrator.app.steps.mutation import conclude_engine_call, end_mutation, gather
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext
-from orchestrator.app.steps.verification import run_checks
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
-from orchestrator.domain.record.record import Check, Fault, OperationRecord, Verification
+from orchestrator.domain.record.record import Fault, OperationRecord
 from orchestrator.domain.record.states import READY, Condition, Liveness, Status
 from orchestrator.domain.recovery.command_line import command_line, reconcile_command
 from orchestrator.domain.target import HookKind, hook_step_name
@@ -244,13 +243,9 @@ def _outcome(
     if heartbeat is not None and evidence.journal.extent != "complete":
         evidence = replace(evidence, journal=evidence.journal.with_heartbeat(heartbeat))
     undone = tuple(PlannedAction(address=f"all but {t}", action="noop") for t in marker.targets)
+    query = QueryContext(services, prepared, recalled.inputs, spec.evidence, recalled.why)
     return conclude_engine_call(
-        QueryContext(services, prepared, recalled.inputs, spec.evidence, recalled.why),
-        marker,
-        before,
-        evidence,
-        checks=lambda state: _checks(services, deployment, prepared, recalled, state),
-        left_undone=lambda: undone,
+        deployment, query, marker, before, evidence, left_undone=lambda: undone
     )
 
 
@@ -290,18 +285,3 @@ def _evidence(
     result = recovered.result if recovered.started else _NO_RESULT
     errored = services.workdirs.errored_state(root)
     return gather(services, spec, result, state=state, state_error=why, errored=errored)
-
-
-def _checks(
-    services: Services,
-    deployment: Deployment,
-    prepared: PreparedStep,
-    recalled: RecalledInputs,
-    state: PulledState,
-) -> Verification | None:
-    if recalled.inputs is not None:
-        return run_checks(services, deployment, prepared.step, recalled.inputs, state)
-    if not prepared.step.verify:
-        return None
-    unable = Check(name="checks", passed=False, detail=f"not run: {recalled.why}")
-    return Verification(verdict="failed", checks=(unable,), at=services.clock.now())

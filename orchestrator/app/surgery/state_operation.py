@@ -12,12 +12,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from orchestrator.app.event_relay import relay
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.engine_calls import call_spec, pull
-from orchestrator.app.steps.mutation import Mutation, StepResult, call_engine, mutate
+from orchestrator.app.steps.mutation import StepResult, call_engine, mutate, relay
 from orchestrator.app.steps.planned_step import PlanOptions, write_variables
 from orchestrator.app.steps.preparation import PreparedStep, check_recorded_state
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -112,24 +111,24 @@ def operate(
         _start_imports(runner, marker)
         return operation.request(var_file)
 
-    mutation = Mutation(
-        marker,
-        partial(
-            call_engine,
-            runner.session,
-            prepared,
-            request,
-            spec,
-            before=before,
-            observe=observe or relay(runner.session, name, marker),
-        ),
-        operation.conclude
-        or (lambda written, after: surgery_ended(written, record, after, services.stamp())),
-        spec,
-        store=facts.store_for_reruns if facts else runner.session.publish,
-    )
     try:
-        outcome, after = mutate(runner.session, mutation)
+        outcome, after = mutate(
+            runner.session,
+            marker,
+            partial(
+                call_engine,
+                runner.session,
+                prepared,
+                request,
+                spec,
+                before=before,
+                observe=observe or partial(relay, runner.session, marker),
+            ),
+            operation.conclude
+            or (lambda written, after: surgery_ended(written, record, after, services.stamp())),
+            spec,
+            store=facts.store_for_reruns if facts else runner.session.publish,
+        )
     finally:
         var_file.unlink(missing_ok=True)
     runner.steps.update(name, outcome)
