@@ -152,16 +152,7 @@ class World:
     def recover(self) -> RecoveryDocument:
         services = self.there.services
         self.processes.next_run()
-        reader = ReadContext(
-            project="acme",
-            store=services.store,
-            spool=services.spool,
-            files=services.files,
-            processes=services.processes,
-            silence=services.limits.silence,
-            work=services.work,
-            today=services.clock.now().date(),
-        )
+        reader = ReadContext.of(services, "acme")
         outline = self.deployment
         now = services.clock.now()
         return recover.recover(reader, outline, now=now, settle=services.limits.settle)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app.inspection.read_context import LivenessProbe
+from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.domain.record.run_record import Lease, ProcessIdentity
 from orchestrator.domain.record.states import Condition, Liveness
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.runs import RunDirectory
+from orchestrator.stores.runs import DirectorySpool, RunDirectory
+from tests.fakes.clock import START
 from tests.fakes.entries import OWNER, entry
 
 ENGINE = OWNER.model_copy(update={"pid": 4712})
@@ -31,6 +32,19 @@ class Known:
 
     def liveness(self, identity: ProcessIdentity) -> Liveness:
         return self._states[identity.pid]
+
+
+def reader_of(store: MemoryStore, place: Path, states: dict[int, Liveness]) -> ReadContext:
+    return ReadContext(
+        project="acme",
+        store=store,
+        spool=DirectorySpool(place / "spool"),
+        files=RunDirectory(place / "runs"),
+        processes=Known(states),
+        work=place / "work",
+        today=START.date(),
+        silence=60.0,
+    )
 
 
 ALIVE, GONE, UNKNOWN = Liveness.ALIVE, Liveness.GONE, Liveness.UNKNOWN
@@ -73,16 +87,16 @@ def test_conditions(
         place = files.attempt(record.run_id, record.target.step, record.attempt)
         files.write(place / "apply.identity.json", ENGINE.model_dump_json())
     known = {OWNER.pid: owner or GONE, ENGINE.pid: engine or GONE}
-    watch = LivenessProbe(store, files, Known(known), silence=60.0)
-    assert watch.condition(record) is expected, why
+    reader = reader_of(store, tmp_path, known)
+    assert reader.condition(record) is expected, why
 
 
 def test_only_running_records_have_a_condition(tmp_path: Path) -> None:
     """
     A condition is derived of running records only.
     """
-    watch = LivenessProbe(MemoryStore(), RunDirectory(tmp_path), Known({}), silence=60.0)
-    assert watch.condition(entry(status="ok")) is None
+    reader = reader_of(MemoryStore(), tmp_path, {})
+    assert reader.condition(entry(status="ok")) is None
 
 
 @pytest.mark.parametrize(
@@ -98,5 +112,5 @@ def test_a_run_whose_directory_is_gone_proves_nothing_of_its_engine(
     record = entry(status="running", active_command="apply")
     owner = OWNER.model_copy(update={"boot_id": boot})
     store.put_lease(Lease(run_id=record.run_id, owner=owner))
-    watch = LivenessProbe(store, RunDirectory(tmp_path), Known({OWNER.pid: GONE}), silence=60.0)
-    assert watch.condition(record) is expected
+    reader = reader_of(store, tmp_path, {OWNER.pid: GONE})
+    assert reader.condition(record) is expected

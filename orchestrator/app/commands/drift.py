@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from orchestrator.app.inspection.orphans import alive_orphans
+from orchestrator.app.inspection.read_context import orphaned_targets
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module, steps_to_read
 from orchestrator.app.run.request import PlanRequest
@@ -41,13 +41,12 @@ def drift(
         allow_engine_change=request.options.allow_engine_change,
     ) as steps:
         rows, codes = _Looker(steps, request).look(selected)
-    orphans = alive_orphans(deployment, steps.records.values())
     today = services.clock.now().date().isoformat()
     document = DriftDocument.of_steps(
         deployment,
         rows,
         expired=tuple(r.address for r in deployment.drift_rules if r.until and r.until < today),
-        orphaned=tuple(str(item.target) for item in orphans),
+        orphaned=orphaned_targets(deployment, steps.records.values()),
     )
     if request.detailed_exitcode and document.verdict == "drift":
         codes.append(2)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from orchestrator.app.commands.plan_rows import PlanRows
 from orchestrator.app.destroy import check_before_destroy_known
-from orchestrator.app.inspection.orphans import alive_orphans
+from orchestrator.app.inspection.read_context import orphaned_targets
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.hooks import check_earlier_work
 from orchestrator.app.run.orphans import look_at_gone_steps
@@ -121,7 +121,10 @@ class Planner:
                 for step in selected
                 if affected is not None
             ),
-            orphaned=() if request.options.orphaned else self._orphaned(),
+            # What is orphaned and alive, the plan does not cover.
+            orphaned=()
+            if request.options.orphaned
+            else orphaned_targets(deployment, self.steps.records.values()),
         )
         violations = [
             *self._violations(rows),
@@ -198,13 +201,6 @@ class Planner:
             self.composed = composed_plan(
                 self.steps, names, self._options, place, source=source, direction=self.request.verb
             )
-
-    def _orphaned(self) -> tuple[str, ...]:
-        """
-        Return the orphans that are alive, which the plan does not cover.
-        """
-        orphans = alive_orphans(self.deployment, self.steps.records.values())
-        return tuple(str(record.target) for record in orphans)
 
     def _approved_step(self, row: PlannedStep) -> ApprovedStep:
         """

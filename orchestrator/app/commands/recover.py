@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from orchestrator.app.inspection.inspection import Inspection
@@ -20,7 +20,7 @@ from orchestrator.domain.documents.recovery import (
     RecoveryStep,
     StepEvidence,
 )
-from orchestrator.domain.record.record import MISPLACED, Fault, OperationRecord
+from orchestrator.domain.record.record import MISPLACED, Fault
 from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.record.verdicts import verdict_of, with_failed_attempt
@@ -55,10 +55,14 @@ def recover(
     listed = listed_targets(summary, inspection.records, steps)
     advised = [advise(inspection.context(step)) for step in listed]
     rows = tuple(_step(inspection, item) for item in advised)
-    conditions = {step: (_tried(inspection, step), inspection.condition(step)) for step in listed}
+    conditions = {}
+    for step in listed:
+        record = inspection.newest.get(step)
+        tried = record and with_failed_attempt(record, inspection.history.failed_attempt(step))
+        conditions[step] = (tried, inspection.condition(step))
     waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
     verified = _last_verified(inspection.history.runs)
-    orphaned = orphaned_targets(summary, inspection.records)
+    orphaned = orphaned_targets(summary, inspection.records.values())
     refusal = inspection.refusal
     beyond = (
         *about_all(summary, advised, waiting=waiting),
@@ -83,11 +87,6 @@ def recover(
         if refusal is None
         else tuple(about_store(summary, refusal)),
     )
-
-
-def _tried(inspection: Inspection, step: str) -> OperationRecord | None:
-    record = inspection.newest(step)
-    return record and with_failed_attempt(record, inspection.history.failed_attempt(step))
 
 
 def _step(inspection: Inspection, advice: Advice) -> RecoveryStep:
@@ -129,17 +128,20 @@ def _hint(context: RecoveryContext, fault: Fault) -> str | None:
 
 def _evidence(inspection: Inspection, context: RecoveryContext) -> StepEvidence:
     record, facts, step = context.record, context.facts, context.step
-    signs = inspection.signs.get(step)
+    signs, last = inspection.signs.get(step), inspection.history.finding(step)
     lease = signs.lease if signs else None
+    doubts = [(d, *window_of(record, d)) for d in record.resources.in_doubt] if record else []
     return StepEvidence.of(
         record,
         record.resources if record else None,
         facts,
         lease,
         command=(record.active_command or record.failed_command) if record else None,
-        in_doubt=tuple(_uncertain(record)) if record else (),
+        in_doubt=tuple(
+            ObjectInDoubt.of(doubt, after=after, before=before) for doubt, after, before in doubts
+        ),
         objects=len(record.live_objects) if record else 0,
-        last_run=_last_run(inspection, step),
+        last_run=LastRun.of(*last) if last else None,
         processes=tuple(
             ProcessLiveness(role=role, host=identity.host, pid=identity.pid, state=state)
             for role, (identity, state) in (signs.processes.items() if signs else ())
@@ -152,26 +154,12 @@ def _evidence(inspection: Inspection, context: RecoveryContext) -> StepEvidence:
             if outcome.target.step == step
         ),
         inputs=record.resolved_inputs_file if record else None,
-        action_roots=inspection.hook_targets(step),
+        action_roots=inspection.reader.hook_targets(inspection.records, step),
         parent=inspection.summary.steps[step].owned_by
         if step in inspection.summary.steps
         else None,
         children=context.children,
     )
-
-
-def _uncertain(record: OperationRecord) -> Iterator[ObjectInDoubt]:
-    for doubt in record.resources.in_doubt:
-        after, before = window_of(record, doubt)
-        yield ObjectInDoubt.of(doubt, after=after, before=before)
-
-
-def _last_run(inspection: Inspection, step: str) -> LastRun | None:
-    last = inspection.history.finding(step)
-    if last is None:
-        return None
-    run, row = last
-    return LastRun.of(run, row)
 
 
 def _last_verified(runs: Sequence[RunRecord]) -> RunRecord | None:

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager, suppress
 from orchestrator.app.inspection.earlier_runs import RUNS, RunHistory, find_run
 from orchestrator.app.inspection.read_context import (
     ReadContext,
-    hook_targets,
     listed_targets,
     orphaned_targets,
 )
@@ -39,7 +38,6 @@ def status_of(
     Return the status of a blueprint in an environment; with ``steps`` only of those. The verdict
     covers the listed steps (`listed_targets`).
     """
-    watch = reader.liveness_probe()
     records = reader.records(summary)
     waiting = reader.spooled_outcomes(summary, records)
     runs = _run_rows(reader, records.values())
@@ -52,22 +50,21 @@ def status_of(
         tried = history.failed_attempt(step, since=newest.run_id if newest else "")
         if newest is not None:
             newest = with_failed_attempt(newest, tried)
-        condition = watch.condition(newest) if newest else None
+        condition = reader.condition(newest) if newest else None
         conditions[step] = (newest, condition)
         if newest is None:
             shown.append(_pending(summary, summary.target(step), records, tried))
         else:
             state = _recorded(reader, newest, runs, condition)
-            roots = tuple(hook_targets(records, step, watch))
             changes: dict[str, object] = {
                 "spooled": step in waiting,
-                "action_roots": roots,
+                "action_roots": reader.hook_targets(records, step),
                 "blocked_by": _waits_for_parent(newest, records),
             }
             if step not in summary.graph:
                 changes["objects"] = tuple(ref.name for ref in newest.live_objects)
             shown.append(state.model_copy(update=changes))
-    orphans = orphaned_targets(summary, records)
+    orphans = orphaned_targets(summary, records.values())
     selected = () if steps is None else tuple(row.step for row in shown)
     return StatusDocument(
         project=reader.project,
@@ -165,11 +162,10 @@ def undeclared_documents(
         place = (record.target.blueprint, record.target.environment)
         if record.project == reader.project and place not in declared:
             records_by_place.setdefault(place, []).append(record)
-    watch = reader.liveness_probe()
     documents = []
     for (blueprint, environment), records in sorted(records_by_place.items()):
         runs = _run_rows(reader, records)
-        conditions = {item.target.step: (item, watch.condition(item)) for item in records}
+        conditions = {item.target.step: (item, reader.condition(item)) for item in records}
         rows = conditions.values()
         states = [_recorded(reader, record, runs, condition) for record, condition in rows]
         documents.append(

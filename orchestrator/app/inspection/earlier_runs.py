@@ -281,13 +281,6 @@ class RunHistory:
         rows = ((run, row) for run, row in self._rows(step) if run.run_id > since)
         return failed_attempt(newest_finding(rows))
 
-    def is_destroying(self, step: str) -> bool:
-        """
-        Return whether the newest run with the step was a destroy.
-        """
-        last = self.last_run(step)
-        return last is not None and last[0].command == "destroy"
-
     def is_unadopted(self, step: str) -> bool:
         """
         Return whether the newest run that says what exists of the step found objects without a
@@ -307,14 +300,6 @@ class RunHistory:
         last = self.last_run(step)
         failed = last is not None and last[1].error not in (None, record.error)
         return failed and last is not None and last[0].command == "move"
-
-    def is_of_repetition(self, step: str) -> bool:
-        """
-        Return whether the newest run that says what happened to the step repeated an earlier one,
-        from the files that this one had.
-        """
-        last = self.finding(step)
-        return last is not None and last[0].command in ("retry", "rollback")
 
     def is_moving(self, record: OperationRecord | None) -> bool:
         """

@@ -11,12 +11,11 @@ from functools import cached_property
 from pathlib import Path
 
 from orchestrator.app.inspection.earlier_runs import RunHistory
-from orchestrator.app.inspection.read_context import LifeSigns, ReadContext, hook_targets
+from orchestrator.app.inspection.read_context import LifeSigns, ReadContext
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.destroy import ancestors, applied_graph, owners, retention
-from orchestrator.domain.json_model import HookTarget
 from orchestrator.domain.record.record import (
     MISPLACED,
     Fault,
@@ -24,7 +23,6 @@ from orchestrator.domain.record.record import (
     UnreadableRecord,
     parse_record,
 )
-from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.state_lock import (
     PASSING_LOCKS,
     RunPeriod,
@@ -44,10 +42,6 @@ from orchestrator.domain.recovery.context import RecoveryContext, Remedy, StepFa
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import HookKind, Target, hook_of, step_of
 from orchestrator.domain.text import CREDENTIAL
-from orchestrator.domain.values import replace
-from orchestrator.errors import Reason
-
-_ERRORED = "errored.tfstate"
 
 
 class Inspection:
@@ -76,9 +70,8 @@ class Inspection:
         self.refusal = reader.refusal()
         self.spooled = reader.spooled_outcomes(summary, self.records)
         self.history = RunHistory(reader, summary)
-        self.probe = reader.liveness_probe()
         self.signs: dict[str, LifeSigns] = {
-            step: self.probe.life_signs(record)
+            step: reader.life_signs(record)
             for step, record in {**self.records, **self.spooled}.items()
             if record.status is Status.RUNNING
         }
@@ -90,15 +83,18 @@ class Inspection:
         """
         return not (self.records or self.spooled or self.history.runs)
 
-    def newest(self, step: str) -> OperationRecord | None:
-        record = self.spooled.get(step) or self.records.get(step)
-        if record is None or record.status not in NOTHING_THERE:
-            return record
-        return with_failed_attempt(record, self.history.failed_attempt(step))
-
-    def status(self, step: str) -> Status | None:
-        record = self.newest(step)
-        return record.status if record else None
+    @cached_property
+    def newest(self) -> Mapping[str, OperationRecord]:
+        """
+        The newest record of each step, spooled or stored; of one that does not exist, with the
+        newest attempt that failed before it was recorded.
+        """
+        return {
+            step: with_failed_attempt(record, self.history.failed_attempt(step))
+            if record.status in NOTHING_THERE
+            else record
+            for step, record in {**self.records, **self.spooled}.items()
+        }
 
     def condition(self, step: str) -> Condition | None:
         """
@@ -107,109 +103,109 @@ class Inspection:
         """
         if step not in self.signs:
             return None
-        roots = [root.condition for root in self.hook_targets(step)]
-        return (
-            Condition.LIVE
-            if Condition.LIVE in roots
-            else self.probe.condition_from(self.signs[step])
-        )
+        hooks = self.reader.hook_targets(self.records, step)
+        if any(hook.condition is Condition.LIVE for hook in hooks):
+            return Condition.LIVE
+        return self.reader.condition_from(self.signs[step])
 
     def context(self, step: str) -> RecoveryContext:
         """
         Return everything that advice on a step depends on.
         """
-        record, graph = self.newest(step), self.summary.graph
-        context = RecoveryContext(
-            blueprint=self.summary,
-            step=step,
-            record=record,
-            facts=self.facts(step, record),
-            is_orphan=step_of(step) not in graph,
-        )
+        record, graph = self.newest.get(step), self.summary.graph
+        facts = self.facts(step, record)
         if step not in graph:
-            return context
-        children = self._children(step)
-        needs = [up for up in graph.order if up in graph.needs(step)]
-        dependents = self._applied_graph.dependents(step)
-        return replace(
-            context,
-            unready={up: why for up in needs if (why := self._why_unready(up)) is not None},
-            dependents={
-                name: _word(self.status(name))
-                for name in graph.order
-                if name in dependents and name not in children and self._alive(name)
-            },
-            children=tuple(name for name in graph.order if name in children and self._alive(name)),
+            is_orphan = step_of(step) not in graph
+            return RecoveryContext(self.summary, step, record, facts, is_orphan=is_orphan)
+        alive = {
+            name: str(newest.status)
+            for name in graph.order
+            if (newest := self.newest.get(name)) and newest.status not in NOTHING_THERE
+        }
+        children = {child for child in self._owners if step in ancestors(self._owners, child)}
+        dependents = self._applied_graph.dependents(step) - children
+        unready = ((up, self._why_unready(up)) for up in graph.order if up in graph.needs(step))
+        return RecoveryContext(
+            self.summary,
+            step,
+            record,
+            facts,
+            unready={up: why for up, why in unready if why is not None},
+            dependents={name: status for name, status in alive.items() if name in dependents},
+            children=tuple(name for name in alive if name in children),
         )
 
     def _why_unready(self, step: str) -> str | None:
         """
         Return why dependents of the step cannot be applied, None if they can.
         """
-        if self.status(step) not in READY:
-            return _word(self.status(step))
-        fault = self.history.fault(step, self.newest(step))
+        record = self.newest.get(step)
+        if record is None or record.status not in READY:
+            return str(record.status if record else StepStatus.PENDING)
+        fault = self.history.fault(step, record)
         return "its provider state is elsewhere" if fault and fault.code in MISPLACED else None
 
     @cached_property
     def _applied_graph(self) -> Graph:
         return applied_graph(self.summary.graph, self.records)
 
-    def _alive(self, step: str) -> bool:
-        return self.status(step) not in (None, *NOTHING_THERE)
-
-    def _children(self, step: str) -> set[str]:
-        """
-        Return the steps that the step owns, directly or not, by blueprint and record.
-        """
-        parents = owners(self.summary, {name: self.newest(name) for name in self.summary.steps})
-        return {child for child in parents if step in ancestors(parents, child)}
+    @cached_property
+    def _owners(self) -> Mapping[str, str]:
+        return owners(self.summary, self.newest)
 
     def facts(self, step: str, record: OperationRecord | None) -> StepFacts:
-        condition = self.condition(step)
+        history = self.history
         described = self.summary.steps.get(step)  # None for the module of a hook
+        condition = self.condition(step)
         claimed_by, unproven = self.claim_holder
         if step in self.signs and condition is Condition.SILENT:
             unproven = unproven or _process(self.signs[step], record)
-        fault, lock = self.history.fault(step, record), self._lock_fault(step, record)
-        retained = retention(described.retain if described else None, record)
-        failed, no_retry = self.history.retry(step, record)
-        earlier, no_rollback = self.history.rollback(step, record)
-        blockers = {Remedy.RETRY: no_retry, Remedy.ROLLBACK: no_rollback}
+        fault, last = history.fault(step, record), history.last_run(step)
+        code = fault.code if fault else None
+        in_surgery = fault is not None and fault.phase == "surgery"
+        # The newest attempt was refused. A destroy that found no object ends with the same code, in
+        # the record.
+        refused = fault is not None and fault != (record.error if record else None)
+        emptied = record is not None and refused and in_surgery and code in ("vanished", "in_doubt")
+        errors = fault.diagnostics if fault else ()
+        lock = fault if fault and fault.phase == "lock" else history.lock_fault(step)
         unsaved = self._unsaved(step) if record else None
+        retained = retention(described.retain if described else None, record)
+        failed, no_retry = history.retry(step, record)
+        earlier, no_rollback = history.rollback(step, record)
+        blockers = {Remedy.RETRY: no_retry, Remedy.ROLLBACK: no_rollback}
+        given = self.reader.files.directory(record.run_id) / "rerun-inputs.yml" if record else None
         return StepFacts(
             condition=condition,
             claimed_by=claimed_by,
             unproven_process=unproven,
             spooled=step in self.spooled,
             settling=self._settling(record),
-            errored_state=unsaved,
-            errored_readable=unsaved is None or _is_readable(Path(unsaved)),
+            errored_state=str(unsaved) if unsaved else None,
+            errored_readable=unsaved is None or _is_readable(unsaved),
             unanswerable=self._unanswered(record),
-            lock=lock.summary if lock is not None else None,
+            lock=lock.summary if lock else None,
             left_lock=self._left_lock(record, lock),
-            vanished=_is_vanished(fault, record),
-            destroying=self.history.is_destroying(step),
-            state_emptied=_is_emptied(fault, record),
-            occupied=fault.resources if fault and _is_emptied(fault, record) else (),
-            state_replaced=_is_refused(fault, record, "lineage"),
-            state_back=_is_refused(fault, record, "serial_back"),
-            unadopted=self.history.is_unadopted(step),
-            taken=fault is not None and fault.code in ("exists_already", *MISPLACED),
+            vanished=refused and code == "vanished" and not in_surgery,
+            destroying=last is not None and last[0].command == "destroy",
+            state_emptied=emptied,
+            occupied=fault.resources if fault and emptied else (),
+            state_replaced=record is not None and code == "lineage",
+            state_back=record is not None and code == "serial_back",
+            unadopted=history.is_unadopted(step),
+            taken=code in ("exists_already", *MISPLACED),
             misplaced=self._misplaced(step, record, fault),
-            moving=self.history.is_moving(record),
-            protected=_is_protected(fault),
+            moving=history.is_moving(record),
+            protected=any("prevent_destroy" in f"{e.summary} {e.detail}" for e in errors),
             unrecorded=self.unrecorded,
             store_reason=self.refusal.reason if self.refusal else None,
             failed_run=failed,
             changed_secrets=self._changed_secrets(failed) if failed and not no_retry else (),
             earlier_run=earlier,
-            blockers={
-                remedy: blocker for remedy, blocker in blockers.items() if blocker is not None
-            },
-            rerun_inputs=self._given_inputs(record),
+            blockers={remedy: blocker for remedy, blocker in blockers.items() if blocker},
+            rerun_inputs=str(given) if given and given.exists() else None,
             compensates=described is not None and bool(described.compensate),
-            hook_doubts=self._action_doubts(step),
+            hook_doubts=self._hook_doubts(step),
             retained_because=retained.reason if retained else None,
             scope=_scope(described.providers) if described else "",
         )
@@ -221,11 +217,10 @@ class Inspection:
         Return the reason code if the newest attempt was refused because the provider state is
         elsewhere than the blueprint says; a failed move was meant to move it.
         """
-        if (
-            fault is not None
-            and fault.code in MISPLACED
-            and not self.history.is_of_repetition(step)
-        ):
+        found = self.history.finding(step)
+        # A run that repeats an earlier one names the place that this one had.
+        is_repetition = found is not None and found[0].command in ("retry", "rollback")
+        if fault is not None and fault.code in MISPLACED and not is_repetition:
             return fault.code
         if record is None:
             return None
@@ -250,22 +245,16 @@ class Inspection:
             return f"{claim.command} of run {claim.run_id} is in progress ({process})", None
         return None, process if state is Liveness.UNKNOWN else None
 
-    def hook_targets(self, step: str) -> tuple[HookTarget, ...]:
-        """
-        Return the modules of the step's hooks.
-        """
-        return tuple(hook_targets(self.records, step, self.probe))
-
-    def _action_doubts(self, step: str) -> dict[HookKind, str]:
+    def _hook_doubts(self, step: str) -> dict[HookKind, str]:
         """
         Return interrupted work and doubts in the modules of the step's hooks, by hook.
         """
         doubts_by_kind: dict[HookKind, str] = {}
-        for root in self.hook_targets(step):
-            action = hook_of(Target.parse(root.target).step)
+        for root in self.reader.hook_targets(self.records, step):
+            hook = hook_of(Target.parse(root.target).step)
             doubts = ", ".join(doubt.address for doubt in root.in_doubt)
-            if action is not None and (doubts or root.status is Status.RUNNING):
-                doubts_by_kind[action[1]] = doubts or f"run {root.run_id} was interrupted in it"
+            if hook is not None and (doubts or root.status is Status.RUNNING):
+                doubts_by_kind[hook[1]] = doubts or f"run {root.run_id} was interrupted in it"
         return doubts_by_kind
 
     def _changed_secrets(self, run_id: str) -> tuple[str, ...]:
@@ -306,66 +295,42 @@ class Inspection:
         """
         addresses = set()
         for doubt in record.resources.in_doubt if record else ():
-            readback, since = (
-                doubt.readback,
-                doubt.at or (record.updated_at if record else self.now),
-            )
-            late = readback is not None and (readback.at - since).total_seconds() >= self.settle
-            if (
-                readback is not None
-                and (late or readback.method == "none")
-                and readback.adopts is None
-            ):
+            readback = doubt.readback
+            if record is None or readback is None or readback.adopts is not None:
+                continue
+            asked_after = (readback.at - (doubt.at or record.updated_at)).total_seconds()
+            if asked_after >= self.settle or readback.method == "none":
                 addresses.add(doubt.address)
         return frozenset(addresses)
 
-    def _lock_fault(self, step: str, record: OperationRecord | None) -> Fault | None:
-        """
-        Return the state lock that the newest attempt met, if any.
-        """
-        fault = self.history.fault(step, record)
-        return fault if fault and fault.phase == "lock" else self.history.lock_fault(step)
-
     def _left_lock(self, record: OperationRecord | None, fault: Fault | None) -> str | None:
         """
-        Return the id of that lock if a dead run of ours left it.
+        Return the id of the state lock that an attempt met, if a dead run of ours left it.
         """
         lock = parse_lock(fault.summary) if fault is not None else None
         bound = record.provider_state if record else None
         if lock is None or lock.id is None or (bound and bound.backend in PASSING_LOCKS):
             return None
-        runs = tuple(self._period(run) for run in self.history.runs)
+        runs = []
+        for run in self.history.runs:
+            ended, lease = run.ended_at, self.reader.store.lease(run.run_id)
+            if ended is None and lease is not None:  # killed: it ended with its last sign of life
+                ended = self.now - timedelta(seconds=lease.age - self.reader.silence)
+            runs.append(RunPeriod(run.run_id, run.actor, run.started_at, ended))
         return None if unlock_objection(lock, lock.id, runs) else lock.id
 
-    def _period(self, run: RunRecord) -> RunPeriod:
-        """
-        Return when a run was active; a killed one ended with its last sign of life.
-        """
-        ended, lease = run.ended_at, self.reader.store.lease(run.run_id)
-        if ended is None and lease is not None:
-            ended = self.now - timedelta(seconds=lease.age - self.reader.silence)
-        return RunPeriod(run.run_id, run.actor, run.started_at, ended)
-
-    def _directory(self, step: str) -> Path:
-        return self.reader.work / self.summary.blueprint / self.summary.environment / step
-
-    def _unsaved(self, step: str) -> str | None:
+    def _unsaved(self, step: str) -> Path | None:
         """
         Return the file with a provider state that the engine could not save, anywhere in the
         working directory.
         """
-        for place, directories, files in os.walk(self._directory(step)):
+        top = self.reader.work / self.summary.blueprint / self.summary.environment / step
+        for place, directories, files in os.walk(top):
             directories[:] = [name for name in directories if not name.startswith(".")]
-            file = Path(place) / _ERRORED
-            if _ERRORED in files and file.stat().st_size:  # a full disk leaves an empty one
-                return str(file)
+            file = Path(place) / "errored.tfstate"
+            if file.name in files and file.stat().st_size:  # a full disk leaves an empty one
+                return file
         return None
-
-    def _given_inputs(self, record: OperationRecord | None) -> str | None:
-        if record is None:
-            return None
-        file = self.reader.files.directory(record.run_id) / "rerun-inputs.yml"
-        return str(file) if file.exists() else None
 
     @cached_property
     def late(self) -> list[tuple[OperationRecord, Path]]:
@@ -382,10 +347,6 @@ class Inspection:
             if place == (self.summary.blueprint, self.summary.environment):
                 outcomes.append((outcome, file))
         return outcomes
-
-
-def _word(status: Status | None) -> str:
-    return str(status or StepStatus.PENDING)
 
 
 def _process(signs: LifeSigns, record: OperationRecord | None) -> str:
@@ -416,41 +377,6 @@ def _scope(providers: Mapping[str, Template]) -> str:
         )
         shown.append(f"{name} ({settings})" if settings else name)
     return ", ".join(shown)
-
-
-def _is_refused(fault: Fault | None, record: OperationRecord | None, reason: Reason) -> bool:
-    """
-    Return whether the newest attempt of a recorded step was refused for this reason.
-    """
-    return fault is not None and record is not None and fault.code == reason
-
-
-def _is_vanished(fault: Fault | None, record: OperationRecord | None) -> bool:
-    """
-    Return whether the newest attempt was refused because the provider has none of the recorded
-    objects. A destroy that found none ends with the same code, in the record.
-    """
-    if fault is None or fault == (record.error if record else None):
-        return False
-    return fault.code == "vanished" and fault.phase != "surgery"
-
-
-def _is_protected(fault: Fault | None) -> bool:
-    """
-    Return whether the newest attempt failed because of ``prevent_destroy``.
-    """
-    errors = fault.diagnostics if fault is not None else ()
-    return any("prevent_destroy" in f"{item.summary} {item.detail}" for item in errors)
-
-
-def _is_emptied(fault: Fault | None, record: OperationRecord | None) -> bool:
-    """
-    Return whether the newest attempt was refused because recorded objects had left the provider
-    state.
-    """
-    if fault is None or record is None or fault == record.error:
-        return False
-    return fault.code in ("vanished", "in_doubt") and fault.phase == "surgery"
 
 
 def _is_readable(state: Path) -> bool:

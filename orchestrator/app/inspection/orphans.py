@@ -5,13 +5,12 @@ their records, and not attributed to another blueprint file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from orchestrator.app.inspection.read_context import check_owner
+from orchestrator.app.inspection.read_context import alive_orphans, check_owner
 from orchestrator.domain.blueprint.blueprint import Deployment, EngineRequirement, StoreLocation
 from orchestrator.domain.blueprint.graph import Graph
-from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.target import step_of
@@ -21,27 +20,6 @@ from orchestrator.ports.store import NEIGHBOURS
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.stored_deployment import Orphan
     from orchestrator.ports.store import OperationStore
-
-
-def alive_orphans(
-    deployment: Deployment, records: Iterable[OperationRecord | None]
-) -> list[OperationRecord]:
-    """
-    Return the records of live targets whose step is not in the blueprint, sorted by target.
-    """
-    return sorted(
-        (
-            record
-            for record in records
-            if record is not None
-            and record.status not in NOTHING_THERE
-            and (
-                step_of(record.target.step) not in deployment.graph
-                or step_of(record.target.step) in deployment.orphans
-            )
-        ),
-        key=lambda record: record.target,
-    )
 
 
 def noted_stores(store: OperationStore) -> Iterator[tuple[tuple[str, str], str]]:

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from orchestrator.ports.system import Processes
 
 
-# Whether somebody still works on a ``running`` record. Reads only.
-
-
 Role = Literal["run", "engine"]
 
 
@@ -45,79 +42,6 @@ class LifeSigns(Struct, frozen=True):
     lease: Lease | None
     processes: Mapping[Role, tuple[ProcessIdentity, Liveness]]
     engine_lost: bool = False
-
-
-class LivenessProbe(Struct, frozen=True):
-    """
-    The ports that determine liveness; ``silence`` is the age in seconds at which a heartbeat is
-    old.
-    """
-
-    store: OperationStore
-    files: RunFiles
-    processes: Processes
-    silence: float
-
-    @classmethod
-    def of(cls, services: Services) -> LivenessProbe:
-        return cls(services.store, services.files, services.processes, services.limits.silence)
-
-    def life_signs(self, record: OperationRecord) -> LifeSigns:
-        """
-        Return the signs of life of the record's run.
-        """
-        lease = self.store.lease(record.run_id)
-        step, kind = record.target.step, hook_kind(record.active_command)
-        if kind is not None:
-            step = hook_step_name(step, kind)  # its call left its files there
-        engine = self.files.engine_identity(record.run_id, step, record.attempt)
-        identities: dict[Role, ProcessIdentity | None] = {
-            "run": lease.owner if lease else None,
-            "engine": engine,
-        }
-        return LifeSigns(
-            lease=lease.of(str(record.target), record.sequence) if lease else None,
-            processes={
-                role: (identity, self.processes.liveness(identity))
-                for role, identity in identities.items()
-                if identity is not None
-            },
-            engine_lost=engine is None
-            and lease is not None
-            and not self.files.directory(record.run_id).is_dir()
-            and self._was_here(lease.owner),
-        )
-
-    def _was_here(self, owner: ProcessIdentity) -> bool:
-        me = self.processes.me()
-        return (owner.host, owner.boot_id) == (me.host, me.boot_id)
-
-    def condition(self, record: OperationRecord) -> Condition | None:
-        """
-        Return the derived condition, None for a record that is not ``running``.
-
-        The run counts as interrupted only if owner and engine are both proven gone from here. If
-        that cannot be proven, a fresh heartbeat means live and an old one silent. A run that has
-        returned its lease ended in order, and its engine, too.
-        """
-        return (
-            self.condition_from(self.life_signs(record))
-            if record.status is Status.RUNNING
-            else None
-        )
-
-    def condition_from(self, signs: LifeSigns) -> Condition:
-        """
-        Return the condition of a ``running`` record from the signs of life of its run.
-        """
-        states = {state for _, state in signs.processes.values()}
-        if Liveness.ALIVE in states:
-            return Condition.LIVE
-        if signs.engine_lost:
-            return Condition.SILENT
-        if signs.lease is not None and Liveness.UNKNOWN in states:
-            return Condition.LIVE if signs.lease.age < self.silence else Condition.SILENT
-        return Condition.INTERRUPTED
 
 
 # Whose a record is: a record of another project or blueprint file is refused, never taken for
@@ -149,9 +73,9 @@ def check_owner(record: OperationRecord, project: str, paths: Collection[str]) -
 class ReadContext(Struct, frozen=True):
     """
     The ports of commands that only read. ``work`` contains the targets' working directories,
-    ``today`` is the date in UTC; ``refusal`` returns the error that mutating commands end with if
-    they may not rely on what was read, ``changed_secrets`` the secrets of an earlier deployment
-    that are known to have changed.
+    ``today`` is the date in UTC, ``silence`` the age in seconds at which a heartbeat is old;
+    ``refusal`` returns the error that mutating commands end with if they may not rely on what was
+    read, ``changed_secrets`` the secrets of an earlier deployment that are known to have changed.
     """
 
     project: str
@@ -164,6 +88,19 @@ class ReadContext(Struct, frozen=True):
     silence: float = SILENCE
     refusal: Callable[[], StoreUnavailable | None] = lambda: None
     changed_secrets: Callable[[StoredDeployment], Sequence[str]] = lambda _: ()
+
+    @classmethod
+    def of(cls, services: Services, project: str) -> ReadContext:
+        return cls(
+            project=project,
+            store=services.store,
+            spool=services.spool,
+            files=services.files,
+            processes=services.processes,
+            work=services.work,
+            today=services.clock.now().date(),
+            silence=services.limits.silence,
+        )
 
     def check_not_gone_back(self) -> None:
         """
@@ -187,8 +124,78 @@ class ReadContext(Struct, frozen=True):
                 return Path(place)
         return top if top.exists() else None
 
-    def liveness_probe(self) -> LivenessProbe:
-        return LivenessProbe(self.store, self.files, self.processes, self.silence)
+    def life_signs(self, record: OperationRecord) -> LifeSigns:
+        """
+        Return the signs of life of the record's run.
+        """
+        lease = self.store.lease(record.run_id)
+        step, kind = record.target.step, hook_kind(record.active_command)
+        if kind is not None:
+            step = hook_step_name(step, kind)  # its call left its files there
+        engine = self.files.engine_identity(record.run_id, step, record.attempt)
+        identities: dict[Role, ProcessIdentity | None] = {
+            "run": lease.owner if lease else None,
+            "engine": engine,
+        }
+        engine_lost = False
+        if engine is None and lease and not self.files.directory(record.run_id).is_dir():
+            me = self.processes.me()
+            engine_lost = (lease.owner.host, lease.owner.boot_id) == (me.host, me.boot_id)
+        return LifeSigns(
+            lease=lease.of(str(record.target), record.sequence) if lease else None,
+            processes={
+                role: (identity, self.processes.liveness(identity))
+                for role, identity in identities.items()
+                if identity is not None
+            },
+            engine_lost=engine_lost,
+        )
+
+    def condition(self, record: OperationRecord) -> Condition | None:
+        """
+        Return the derived condition, None for a record that is not ``running``.
+
+        The run counts as interrupted only if owner and engine are both proven gone from here. If
+        that cannot be proven, a fresh heartbeat means live and an old one silent. A run that has
+        returned its lease ended in order, and its engine, too.
+        """
+        if record.status is not Status.RUNNING:
+            return None
+        return self.condition_from(self.life_signs(record))
+
+    def condition_from(self, signs: LifeSigns) -> Condition:
+        """
+        Return the condition of a ``running`` record from the signs of life of its run.
+        """
+        states = {state for _, state in signs.processes.values()}
+        if Liveness.ALIVE in states:
+            return Condition.LIVE
+        if signs.engine_lost:
+            return Condition.SILENT
+        if signs.lease is not None and Liveness.UNKNOWN in states:
+            return Condition.LIVE if signs.lease.age < self.silence else Condition.SILENT
+        return Condition.INTERRUPTED
+
+    def hook_targets(
+        self, records: Mapping[str, OperationRecord], step: str
+    ) -> tuple[HookTarget, ...]:
+        """
+        Return the modules of the step's hooks that exist, or may exist.
+        """
+        hooks = (records.get(hook_step_name(step, kind)) for kind in HOOK_KINDS)
+        return tuple(
+            HookTarget(
+                target=str(record.target),
+                status=record.status,
+                condition=self.condition(record),
+                run_id=record.run_id,
+                last_error=record.last_error,
+                objects=tuple(ref.name for ref in record.live_objects),
+                in_doubt=record.resources.in_doubt,
+            )
+            for record in hooks
+            if record is not None and record.status not in NOTHING_THERE
+        )
 
     def records(self, summary: BlueprintSummary) -> dict[str, OperationRecord]:
         """
@@ -226,17 +233,32 @@ class ReadContext(Struct, frozen=True):
         return sorted({*self.files.runs(), *stored}, reverse=True)
 
 
-def orphaned_targets(
-    summary: BlueprintSummary, records: Mapping[str, OperationRecord]
-) -> tuple[str, ...]:
+def alive_orphans(
+    summary: BlueprintSummary, records: Iterable[OperationRecord | None]
+) -> list[OperationRecord]:
     """
-    Return the targets that may be alive and whose step is no longer in the blueprint.
+    Return the records of targets that may be alive and whose step is no longer in the blueprint,
+    sorted by target.
     """
-    return tuple(
-        str(record.target)
-        for step, record in sorted(records.items())
-        if step_of(step) not in summary.graph and record.status not in NOTHING_THERE
+    return sorted(
+        (
+            record
+            for record in records
+            if record is not None
+            and record.status not in NOTHING_THERE
+            and (
+                step_of(record.target.step) not in summary.graph
+                or step_of(record.target.step) in summary.orphans
+            )
+        ),
+        key=lambda record: record.target,
     )
+
+
+def orphaned_targets(
+    summary: BlueprintSummary, records: Iterable[OperationRecord | None]
+) -> tuple[str, ...]:
+    return tuple(str(record.target) for record in alive_orphans(summary, records))
 
 
 # Which targets of a blueprint a reading command shows a row of: its steps, the modules of their
@@ -253,11 +275,16 @@ def listed_targets(
     modules of its hooks; then orphans that may be alive or have released objects. With ``selected``
     only these steps and their hooks.
     """
-    steps = [name for step in summary.graph.order for name in (step, *_hooks(step, records))]
-    names = (*steps, *_orphans(summary, records))
-    if selected is None:
-        return list(names)
-    return [name for name in names if name in selected or step_of(name) in selected]
+    names = []
+    for step in summary.graph.order:
+        hooks = (hook_step_name(step, kind) for kind in HOOK_KINDS)
+        names += [step, *(hook for hook in hooks if hook in records)]
+    for step, record in sorted(records.items()):
+        released = any(item.how == "forgotten" for item in record.resources.still_released)
+        remains = record.status not in NOTHING_THERE or released or not summary.graph.order
+        if step_of(step) not in summary.graph and remains:
+            names.append(step)
+    return [name for name in names if selected is None or {name, step_of(name)} & {*selected}]
 
 
 def select_targets(
@@ -278,44 +305,3 @@ def select_targets(
     if exact and not others:
         return exact
     return exact | set(summary.graph.select_some(others, exclude))
-
-
-def _hooks(step: str, records: Mapping[str, OperationRecord]) -> list[str]:
-    roots = (hook_step_name(step, kind) for kind in HOOK_KINDS)
-    return [root for root in roots if root in records]
-
-
-def _orphans(summary: BlueprintSummary, records: Mapping[str, OperationRecord]) -> list[str]:
-    return [
-        step
-        for step, record in sorted(records.items())
-        if step_of(step) not in summary.graph
-        and (
-            not summary.graph.order
-            or record.status not in NOTHING_THERE
-            or any(item.how == "forgotten" for item in record.resources.still_released)
-        )
-    ]
-
-
-# The roots of the modules that steps declare as actions, from their records. Reads only.
-
-
-def hook_targets(
-    records: Mapping[str, OperationRecord], step: str, watch: LivenessProbe
-) -> Iterable[HookTarget]:
-    """
-    Yield the modules of the step's hooks that exist, or may exist.
-    """
-    for kind in HOOK_KINDS:
-        record = records.get(hook_step_name(step, kind))
-        if record is not None and record.status not in NOTHING_THERE:
-            yield HookTarget(
-                target=str(record.target),
-                status=record.status,
-                condition=watch.condition(record),
-                run_id=record.run_id,
-                last_error=record.last_error,
-                objects=tuple(ref.name for ref in record.live_objects),
-                in_doubt=record.resources.in_doubt,
-            )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from orchestrator.app.inspection.orphans import alive_orphans
+from orchestrator.app.inspection.read_context import alive_orphans
 from orchestrator.app.run.prepared_steps import PreparedSteps, backend_only, steps_to_read
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services

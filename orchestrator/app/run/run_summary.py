@@ -10,8 +10,7 @@ from typing import cast, get_args
 from msgspec import Struct
 
 from orchestrator.app.inspection.inspection import Inspection
-from orchestrator.app.inspection.orphans import alive_orphans
-from orchestrator.app.inspection.read_context import LivenessProbe, ReadContext
+from orchestrator.app.inspection.read_context import ReadContext, orphaned_targets
 from orchestrator.app.run.request import RunRequest
 from orchestrator.app.session import Session
 from orchestrator.domain.events.events import KnownOutputs, LiveObjects, RunFinished
@@ -171,20 +170,20 @@ class _RunEnd(Struct, frozen=True):
         if isinstance(error, StoreUnavailable):  # nor does what is older than it should be say more
             return cls(session, request, error)
         services, deployment = session.services, session.deployment
-        watch = LivenessProbe.of(services)
+        reader = ReadContext.of(services, deployment.project)
         try:
             records = {
                 record.target.step: record
                 for record in services.store.records(deployment.blueprint, deployment.environment)
             }
             rows = {
-                step: (record, watch.condition(record) if record else None)
+                step: (record, reader.condition(record) if record else None)
                 for step in dict.fromkeys((*deployment.steps, *records))
                 for record in [records.get(step)]
             }
         except StoreUnavailable:
             return cls(session, request, error)
-        orphaned = [str(item.target) for item in alive_orphans(deployment, records.values())]
+        orphaned = orphaned_targets(deployment, records.values())
         recorded = verdict_of(rows, set(deployment.steps) - deployment.orphans, orphaned)
         under_way = recorded in (Verdict.RUNNING, Verdict.INTERRUPTED)
         failed = any(
@@ -329,18 +328,8 @@ def _inspection(session: Session) -> Inspection:
     Return an inspection of the state after the run, as reading commands see it.
     """
     services = session.services
-    reader = ReadContext(
-        project=session.deployment.project,
-        store=services.store,
-        spool=services.spool,
-        files=services.files,
-        processes=services.processes,
-        silence=services.limits.silence,
-        work=services.work,
-        today=services.clock.now().date(),
-    )
     return Inspection(
-        reader,
+        ReadContext.of(services, session.deployment.project),
         session.deployment,
         now=services.clock.now(),
         settle=services.limits.settle,

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from orchestrator.app.inspection.read_context import LivenessProbe
+from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.app.services import Services, await_others
 from orchestrator.app.steps.engine_calls import call_spec, pull
 from orchestrator.app.steps.mutation import conclude_engine_call, end_mutation, gather
@@ -62,10 +62,10 @@ def check_not_live(
     """
     if record is None or record.status is not Status.RUNNING:
         return
-    probe = LivenessProbe.of(services)
+    reader = ReadContext.of(services, deployment.project)
     announced = False
     while True:
-        condition = probe.condition(record)
+        condition = reader.condition(record)
         if condition is not Condition.LIVE:
             break
         if wait and not announced:

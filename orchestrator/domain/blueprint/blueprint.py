@@ -484,6 +484,7 @@ class BlueprintSummary(Struct, frozen=True, kw_only=True):
     ``project_dir`` is absolute; ``path`` is the blueprint file relative to it, with "/".
     ``moved_from`` are former paths of this blueprint, whose records still belong to it.
     ``called_in`` is the directory for ``-C`` in offered commands; "" for the current one.
+    ``orphans`` are steps that were removed from the blueprint, as they were applied.
     """
 
     project: str
@@ -498,6 +499,7 @@ class BlueprintSummary(Struct, frozen=True, kw_only=True):
     policy: Policy = field(default_factory=Policy)
     moved_from: tuple[str, ...] = ()
     called_in: str = ""
+    orphans: frozenset[str] = frozenset()
 
     def target(self, step: str) -> Target:
         return Target(self.blueprint, self.environment, step)
@@ -509,7 +511,6 @@ class Deployment(BlueprintSummary, frozen=True, kw_only=True):
     applied and destroyed. `StoredDeployment` is its JSON form.
 
     ``env`` holds the environment variables that the blueprint refers to and that are set.
-    ``orphans`` are steps that were removed from the blueprint, as they were applied.
     ``unavailable`` says, by input, why its source gave no value.
     """
 
@@ -518,7 +519,6 @@ class Deployment(BlueprintSummary, frozen=True, kw_only=True):
     engine: EngineRequirement
     drift_rules: tuple[DriftRule, ...] = ()
     env: Mapping[str, str] = {}
-    orphans: frozenset[str] = frozenset()
     unavailable: Mapping[str, str] = {}
 
     def steps_and_hooks(self) -> Mapping[str, Step]:
