@@ -13,10 +13,11 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from orchestrator.app.run.attempts import attempt_step
 from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.request import DestroyRequest
-from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner, failures_of
-from orchestrator.app.schedule import Outcome
+from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner
+from orchestrator.app.schedule import Outcome, failures_of
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
 from orchestrator.app.steps.mutation import StepResult, call_engine, mutate
 from orchestrator.app.steps.preparation import PreparedStep, check_recorded_state
@@ -89,9 +90,8 @@ def check_hooks_settled(runner: StepRunner, names: Sequence[str]) -> None:
 def _destroy_root(runner: StepRunner, root: str) -> Outcome:
     runner.check_saved(root)
     inputs = runner.steps.values.recorded_inputs(runner.steps.prepared[root])
-    result = runner.pipeline(root, inputs, verb="destroy").run()
-    runner.steps.update(root, result.record, result.state)
-    return runner.end_with_record(root, result)
+    result, attempts = attempt_step(runner, root, inputs, verb="destroy")
+    return runner.end_with_record(root, result, attempts=attempts)
 
 
 # ``before_destroy``: what a step declares to be done before it is destroyed. If that goes wrong,

@@ -4,13 +4,14 @@ Runs steps concurrently: each starts as soon as its own upstreams are done, not 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from enum import StrEnum
 
 from msgspec import Struct
 
 from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.errors import OrchestratorError
 from orchestrator.ports.system import StopToken
 
 
@@ -98,3 +99,31 @@ def run_steps(
         for step in graph.order
         if step not in ended
     ]
+
+
+def failures_of(
+    steps: Iterable[str],
+    work: Callable[[str], object],
+    kinds: tuple[type[OrchestratorError], ...] = (OrchestratorError,),
+    *,
+    jobs: int | None = None,
+) -> dict[str, OrchestratorError]:
+    """
+    Call ``work`` for steps, in order or with so many ``jobs`` at once, and return the errors of
+    these ``kinds`` by step.
+    """
+    failures: dict[str, OrchestratorError] = {}
+
+    def one(name: str) -> None:
+        try:
+            work(name)
+        except kinds as exc:
+            failures[name] = exc
+
+    if jobs is None:
+        for step in steps:
+            one(step)
+    else:
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(one, steps))
+    return failures

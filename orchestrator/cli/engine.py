@@ -129,7 +129,7 @@ def exec_command(call: RunCall, /, *, words: tuple[str, ...]) -> int:
 
 def _look(call: RunCall, engine_command: EngineCommand) -> int:
     from orchestrator.app.commands.exec_ import look
-    from orchestrator.app.run.step_selection import match_steps
+    from orchestrator.app.run.request import match_steps
     from orchestrator.loading.inputs import InputPolicy
 
     deployment = load(call, InputPolicy.AVAILABLE, whole=True)

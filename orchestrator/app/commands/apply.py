@@ -11,7 +11,7 @@ from functools import partial
 from orchestrator.app.commands.retain import follow_declared
 from orchestrator.app.commands.review import review
 from orchestrator.app.inspection.earlier_runs import refusal
-from orchestrator.app.run.attempts import with_retries
+from orchestrator.app.run.attempts import attempt_step
 from orchestrator.app.run.composed_plan import unchanged_plans
 from orchestrator.app.run.orphans import note_orphans
 from orchestrator.app.run.prepared_steps import (
@@ -22,12 +22,11 @@ from orchestrator.app.run.prepared_steps import (
 )
 from orchestrator.app.run.request import ApplyRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepRunner, failures_of
-from orchestrator.app.schedule import Outcome
+from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.schedule import Outcome, failures_of
 from orchestrator.app.services import Services
 from orchestrator.app.steps.approved_plan import check_sources
 from orchestrator.app.steps.guards import check_children
-from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.planned_step import EnginePlan
 from orchestrator.app.steps.preparation import (
     read_lock_file,
@@ -241,11 +240,6 @@ def _apply_step(
         runner.settle(name)
         runner.check_certain(name)
     inputs = runner.steps.values.inputs(runner.deployment.steps[name])
-
-    def attempt(number: int) -> StepResult:
-        ready = unchanged.get(name) if number == 1 else None
-        pipeline = runner.pipeline(name, inputs, verb="apply", attempt=number, engine_plan=ready)
-        return pipeline.run()
-
-    result, attempts = with_retries(runner, name, attempt)
+    ready = unchanged.get(name)
+    result, attempts = attempt_step(runner, name, inputs, verb="apply", engine_plan=ready)
     return runner.end_with_record(name, result, attempts=attempts)

@@ -13,8 +13,8 @@ from functools import partial
 from orchestrator.app.run.hooks import HookRun, check_outcome_known, hook_exit_codes
 from orchestrator.app.run.request import CompensateRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, failures_of
-from orchestrator.app.schedule import Outcome
+from orchestrator.app.run.step_runner import CommandRunner, StepPolicy
+from orchestrator.app.schedule import Outcome, failures_of
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import compensation_order

@@ -16,18 +16,17 @@ from orchestrator.app.destroy import (
     note_before_destroy,
     run_before_destroy,
 )
-from orchestrator.app.run.attempts import with_retries
+from orchestrator.app.run.attempts import attempt_step
 from orchestrator.app.run.hooks import hook_exit_codes
 from orchestrator.app.run.orphans import check_gone_steps, check_orphans, note_orphans
 from orchestrator.app.run.prepared_steps import PreparedSteps, backend_only, recorded_module
-from orchestrator.app.run.request import DestroyRequest
+from orchestrator.app.run.request import DestroyRequest, select_steps
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import CommandRunner, StepRunner, failures_of
-from orchestrator.app.run.step_selection import select_steps
-from orchestrator.app.schedule import Outcome
+from orchestrator.app.run.step_runner import CommandRunner, StepRunner
+from orchestrator.app.schedule import Outcome, failures_of
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_adopted_records, check_dependents
-from orchestrator.app.steps.mutation import StepResult
+from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.plan_changes import recorded_inputs_text
 from orchestrator.app.steps.policy import check_policy_of_destroy, check_protected
 from orchestrator.app.steps.preparation import snapshot_of
@@ -348,8 +347,10 @@ def _confirm_absent(runner: StepRunner, name: str) -> OrchestratorError | None:
         runner.end_skipped(name, "never applied")
         return None
     try:
-        runner.steps.prepare(name, backend_only)
-        result = runner.pipeline(name, StepInputs(), verb="destroy").confirm_absent()
+        prepared = runner.steps.prepare(name, backend_only)
+        options = runner.options.plan
+        pipeline = StepPipeline(runner.session, prepared, StepInputs(), options, verb="destroy")
+        result = pipeline.confirm_absent()
     except (Refused, StoreUnavailable, Fenced) as exc:
         return exc
     except OrchestratorError as exc:
@@ -430,13 +431,8 @@ def _destroy_step(
         result, attempts = OwnedStep(runner, name, is_approved=is_approved).run(), 1
         runner.steps.update(name, result.record, result.state)
     else:
-
-        def attempt(number: int) -> StepResult:  # a later one does not repeat before_destroy
-            first = partial(run_before_destroy, runner, name) if number == 1 else None
-            pipeline = runner.pipeline(name, inputs[name], verb="destroy", attempt=number)
-            return pipeline.run(first=first)
-
-        result, attempts = with_retries(runner, name, attempt)
+        first = partial(run_before_destroy, runner, name)
+        result, attempts = attempt_step(runner, name, inputs[name], verb="destroy", first=first)
     if result.record.failed_command == "before_destroy":
         stopped = runner.services.stop.exit_code
         runner.session.codes += hook_exit_codes(result, "before_destroy", stopped)

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from orchestrator.app.inspection.read_context import orphaned_targets
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module, steps_to_read
-from orchestrator.app.run.request import PlanRequest
-from orchestrator.app.run.step_selection import select_steps
+from orchestrator.app.run.request import PlanRequest, select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_state

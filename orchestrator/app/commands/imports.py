@@ -17,6 +17,7 @@ from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services
+from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.preparation import store_deployment
 from orchestrator.app.surgery.imports import import_object
 from orchestrator.app.surgery.state_operation import report_operation
@@ -53,7 +54,9 @@ def _adopt_step(runner: StepRunner, accepted: str | None, name: str) -> Outcome:
     prepared = runner.steps.prepare(name, current_module)
     target, inputs = prepared.target, runner.steps.values.inputs(prepared.step)
     try:
-        result = runner.pipeline(name, inputs, verb="apply").adopt(accepted=accepted)
+        options = runner.options.plan
+        pipeline = StepPipeline(runner.session, prepared, inputs, options, verb="apply")
+        result = pipeline.adopt(accepted=accepted)
     except Refused as exc:
         if exc.reason == "nothing_to_adopt":
             runner.services.note_reconciled(target)

@@ -23,8 +23,7 @@ from orchestrator.app.run.prepared_steps import (
     recorded_module,
     steps_to_read,
 )
-from orchestrator.app.run.request import PlanRequest
-from orchestrator.app.run.step_selection import select_steps
+from orchestrator.app.run.request import PlanRequest, select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import check_objects_visible

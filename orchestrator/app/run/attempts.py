@@ -4,57 +4,72 @@ Attempts of one step in a run: its ``retry`` rule says which failures are retrie
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.mutation import StepResult
+from orchestrator.app.steps.pipeline import BeforeMutation, StepPipeline
+from orchestrator.app.steps.planned_step import Direction, EnginePlan
 from orchestrator.domain.blueprint.blueprint import RetryRule
+from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import StepRetried
 from orchestrator.errors import Fenced, OrchestratorError, Spooled
 
 
-def with_retries(
-    runner: StepRunner, name: str, attempt: Callable[[int], StepResult]
+def attempt_step(
+    runner: StepRunner,
+    name: str,
+    inputs: StepInputs,
+    *,
+    verb: Direction,
+    first: BeforeMutation | None = None,
+    engine_plan: EnginePlan | None = None,
 ) -> tuple[StepResult, int]:
     """
-    Attempt a step until it succeeds or its rule allows no further attempt; returns the last result
-    and the number of attempts. ``attempt`` takes the number, from 1.
+    Apply or destroy a prepared step until that succeeds or its rule allows no further attempt;
+    returns the last result and the number of attempts. ``first`` and ``engine_plan`` are for the
+    first attempt (`StepPipeline`).
 
     If a later attempt cannot begin, the result of the last one that did is returned.
     """
-    services, rule = runner.services, runner.deployment.steps[name].retry
-    number, result = 1, attempt(1)
-    runner.steps.update(name, result.record, result.state)
-    while rule is not None and _may_retry(rule, result, number):
-        _pause(runner, name, rule, result, number)
-        if services.stop.stopping:
-            break
-        number += 1
+    services, step = runner.services, runner.deployment.steps.get(name)
+    rule = step.retry if step is not None else None  # the module of a hook is not tried again
+    result: StepResult | None = None
+    for number in itertools.count(1):
+        pipeline = StepPipeline(
+            runner.session,
+            runner.steps.prepared[name],
+            inputs,
+            runner.options.plan,
+            verb=verb,
+            attempt=number,
+            engine_plan=engine_plan if number == 1 else None,
+        )
         try:
-            result = attempt(number)
-        except (Spooled, Fenced):
-            raise
+            result = pipeline.run(first if number == 1 else None)
         except OrchestratorError as exc:
+            if result is None or isinstance(exc, Spooled | Fenced):
+                raise
             services.note(f"attempt {number}: {exc.message}", level="warning", step=name)
             runner.session.codes.append(exc.exit_code)
-            break
+            return result, number
         runner.steps.update(name, result.record, result.state)
-    return result, number
-
-
-def _pause(runner: StepRunner, name: str, rule: RetryRule, result: StepResult, number: int) -> None:
-    services = runner.services
-    services.sink.emit(
-        StepRetried(
-            at=services.clock.now(),
-            step=name,
-            phase=result.fault.phase if result.fault else "apply",
-            attempt=number + 1,
-            reason=result.fault.summary if result.fault else "",
+        if rule is None or not _may_retry(rule, result, number):
+            return result, number
+        services.sink.emit(
+            StepRetried(
+                at=services.clock.now(),
+                step=name,
+                phase=result.fault.phase if result.fault else "apply",
+                attempt=number + 1,
+                reason=result.fault.summary if result.fault else "",
+            )
         )
-    )
-    services.pause(rule.pause(number, services.ids.fraction()))
+        services.pause(rule.pause(number, services.ids.fraction()))
+        if services.stop.stopping:
+            return result, number
+    raise AssertionError("an attempt ends the loop")
 
 
 def _may_retry(rule: RetryRule, result: StepResult, number: int) -> bool:

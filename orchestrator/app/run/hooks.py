@@ -15,6 +15,7 @@ from orchestrator.app.run.prepared_steps import PreparedSteps, current_module
 from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.steps.mutation import StepResult, mutate, not_started
+from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions, plan_step
 from orchestrator.app.steps.preparation import store_deployment
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHook
@@ -230,7 +231,9 @@ class HookRun:
             approved=self.runner.options.plan.approved or self.kind == "before_destroy",
         )
         inputs = steps.values.inputs(action.root)
-        pipeline = self.runner.pipeline(root, inputs, verb="apply", options=options)
+        pipeline = StepPipeline(
+            self.runner.session, steps.prepared[root], inputs, options, verb="apply"
+        )
         with pipeline.approved_plan() as plan:
             unchanged = pipeline.record_unchanged(plan) if plan.empty else None
             if unchanged is not None:

@@ -7,13 +7,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 
 from orchestrator.app.inspection.read_context import check_owner
 from orchestrator.app.run.step_values import StepValues
+from orchestrator.app.schedule import failures_of
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import learn_secrets, pull
 from orchestrator.app.steps.guards import (
@@ -203,25 +203,7 @@ class PreparedSteps:
         """
         Prepare steps concurrently and return the errors by step.
         """
-        return self.failures_of(steps, lambda name: self.prepare(name, source))
-
-    def failures_of(
-        self, steps: Iterable[str], work: Callable[[str], object]
-    ) -> dict[str, OrchestratorError]:
-        """
-        Call ``work`` for steps concurrently and return the errors by step.
-        """
-        failures: dict[str, OrchestratorError] = {}
-
-        def one(name: str) -> None:
-            try:
-                work(name)
-            except OrchestratorError as exc:
-                failures[name] = exc
-
-        with ThreadPoolExecutor(self.jobs, thread_name_prefix="prepare") as pool:
-            list(pool.map(one, steps))
-        return failures
+        return failures_of(steps, lambda name: self.prepare(name, source), jobs=self.jobs)
 
     def prepare(self, name: str, source: SourceOf) -> PreparedStep:
         """
@@ -346,27 +328,23 @@ class PreparedSteps:
                     exc.message = f"the outputs of {name}: {exc.message}"
                     raise
                 check_recorded_state(self.services, self.prepared[name], state)
-                record = self.records.get(name)
-                outputs = self.learn_secrets(record, state).outputs
-                self._outputs[name] = self._with_nulls(name, outputs)
+                self._outputs[name] = self._outputs_in(name, self.records.get(name), state)
             return self._outputs[name]
 
-    def _with_nulls(
-        self, name: str, outputs: Mapping[str, StateOutput]
+    def _outputs_in(
+        self, name: str, record: OperationRecord | None, state: PulledState
     ) -> Mapping[str, StateOutput]:
         """
-        Return the outputs with null ones added, which provider state omits: those that the applied
-        module declares.
+        Return the outputs in a step's provider state with null ones added, which it omits: those
+        that the applied module declares.
         """
-        record = self.records.get(name)
+        outputs = self.learn_secrets(record, state).outputs
         if record is None or record.status not in READY or record.deployment is None:
             return outputs
-        declared = self.roots[name].module.outputs
-        if declared.keys() <= outputs.keys():
+        if self.roots[name].module.outputs.keys() <= outputs.keys():
             return outputs
         applied = applied_outputs(self.services, record.deployment, name)
-        nulls = {item.name: StateOutput(None, item.sensitive) for item in applied}
-        return {**nulls, **outputs}
+        return {**{item.name: StateOutput(None, item.sensitive) for item in applied}, **outputs}
 
     def update(self, name: str, record: OperationRecord, state: PulledState | None = None) -> None:
         """
@@ -377,8 +355,7 @@ class PreparedSteps:
             self.prepared[name] = replace(self.prepared[name], record=record)
         if state is not None:
             with self._output_locks[name]:
-                outputs = self.learn_secrets(record, state).outputs
-                self._outputs[name] = self._with_nulls(name, outputs)
+                self._outputs[name] = self._outputs_in(name, record, state)
 
     def learn_secrets(self, record: OperationRecord | None, state: PulledState) -> PulledState:
         """

@@ -1,5 +1,5 @@
 """
-One request per command, and the options that all of them share.
+One request per command, the options that all of them share, and the steps that they select.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from msgspec import Struct, field
 
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
+from orchestrator.domain.blueprint.blueprint import Deployment
+from orchestrator.domain.destroy import with_children
 from orchestrator.domain.record.record import Lineage
-from orchestrator.domain.text import Json
+from orchestrator.domain.target import hook_of, shown_step
+from orchestrator.domain.text import Json, did_you_mean
 from orchestrator.domain.values import changed_fields
+from orchestrator.errors import PlanChanged, Usage
 
 Verb = Literal[
     "apply", "destroy", "verify", "reconcile", "adopt", "import", "exec", "retain", "release",
@@ -345,3 +349,59 @@ class PlanRequest(Struct, frozen=True, kw_only=True):
     hooks: bool = True
     values: bool = True
     affected: Mapping[str, tuple[str, ...]] | None = None
+
+
+# Which steps a request is about.
+
+
+def match_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple[str, ...]:
+    """
+    Return the steps that a request names: orphans with ``orphaned``, else steps of the blueprint.
+    Some commands may name the modules of hooks instead: declared ones, and no steps beside them.
+    """
+    takes_hooks = verb in ("destroy", "exec", "move", "reconcile")
+    if takes_hooks and any(hook_of(name) for name in options.steps):
+        hooks = [root for root in deployment.steps_and_hooks() if hook_of(root)]
+        for name in options.steps:
+            if hook_of(name) is None:
+                raise Usage(f"{name!r} is a step: modules of hooks are selected without steps")
+            if name not in hooks:
+                raise Usage(
+                    f"the blueprint declares no module as {shown_step(name)}",
+                    hint=did_you_mean(name, hooks),
+                )
+        return tuple(dict.fromkeys(options.steps))
+    graph = deployment.graph
+    if options.orphaned:
+        graph = graph.subset(deployment.orphans)
+    if options.plan.approval is not None:
+        gone = [step for step in options.steps if step not in graph.order]
+        if gone:
+            raise PlanChanged(
+                f"the blueprint has no step {', '.join(gone)} any more, which was approved",
+                hint="plan it again, and have that approved",
+            )
+        if not options.steps:
+            return ()
+    return graph.select_some(options.steps, options.exclude)
+
+
+def select_steps(deployment: Deployment, options: RunOptions, verb: str) -> tuple[str, ...]:
+    """
+    Return the steps of a request. A destroy includes the steps that they own, unless excluded.
+
+    Raises Usage if an option that is about one step is used with more: several may have an address.
+    """
+    chosen = match_steps(deployment, options, verb)
+    plan = options.plan
+    about_one = {"--at": options.at is not None}
+    if verb != "retry":  # it takes over the targets of its run, whose steps are selected with them
+        about_one |= {"--replace": bool(plan.replace), "--target": bool(plan.targets)}
+    used = [option for option, is_used in about_one.items() if is_used]
+    if used and len(chosen) != 1:
+        message = f"{used[0]} is about one step, and {len(chosen)} are selected"
+        raise Usage(message, hint="name the step with --step")
+    if verb != "destroy" or any(hook_of(name) for name in chosen):
+        return chosen
+    left_out = deployment.graph.select(options.exclude) if options.exclude else ()
+    return tuple(s for s in with_children(deployment, chosen) if s not in left_out)

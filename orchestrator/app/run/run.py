@@ -9,21 +9,31 @@ from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 from orchestrator.app.run.repeated_request import earlier_run, take_request
-from orchestrator.app.run.request import RunOptions, RunRequest
+from orchestrator.app.run.request import RunOptions, RunRequest, match_steps, select_steps
 from orchestrator.app.run.run_summary import finish_run, report_repeated_run
 from orchestrator.app.run.step_runner import CommandRunner
-from orchestrator.app.run.step_selection import check_approval, select_steps
 from orchestrator.app.services import Services, await_others
 from orchestrator.app.session import Session, pending_row
+from orchestrator.app.steps.guards import check_not_moved
 from orchestrator.app.steps.mutation import replay_spool
 from orchestrator.app.steps.settling import check_not_live
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import digest
 from orchestrator.domain.events.events import RunStarted
+from orchestrator.domain.plan.approval import Approval
 from orchestrator.domain.record.record import EngineRef
 from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.states import Status
-from orchestrator.errors import Busy, OrchestratorError, StoreUnavailable, worst
+from orchestrator.domain.text import count
+from orchestrator.errors import (
+    ApprovalMissing,
+    Busy,
+    OrchestratorError,
+    Refused,
+    StoreUnavailable,
+    Usage,
+    worst,
+)
 from orchestrator.ports.store import NEIGHBOURS
 
 R = TypeVar("R", bound=RunRequest)
@@ -44,7 +54,7 @@ def run(
     options = request.options
     selected = select_steps(deployment, options, request.verb)
     if selected or not options.orphaned:
-        check_approval(services, deployment, request, selected)
+        _check_approval(services, deployment, request, selected)
     started = services.clock.monotonic()
     newest = next(iter(services.files.runs()), "")
     run_id = services.ids.run_id(services.clock.now(), newest)
@@ -65,21 +75,85 @@ def run(
         services.store.probe()
         _check_takeover(services, deployment, options)
         session.take_claim(wait=options.wait, takeover=options.takeover)
-        _note_neighbours(services, deployment)
         with session.alive(), _working_directories(session, wait=options.wait):
             take_request(services, deployment, request, selected, run_id)
-            _check_updates_only(services, request)
-            if services.refusal() is None:  # else what waits is of entries that the store has lost
-                replay_spool(services, deployment)
-            _note_changed_secrets(services, deployment)
-            runner = CommandRunner(session, request)
+            _bring_up_to_date(session, request)
+            runner: CommandRunner[R] = CommandRunner(session, request)
             with _handing_back(session):
-                runner.read_records()
+                runner.steps.read_records(
+                    wait=options.wait,
+                    takeover=options.takeover,
+                    beside=session.runs_beside(),
+                    selected=selected,
+                )
+                if options.at is not None:
+                    (name,) = match_steps(deployment, options, request.verb)
+                    check_not_moved(deployment, name, runner.steps.records.get(name), options.at)
                 work(runner, selected)
             _sweep_killed(session)
     except OrchestratorError as exc:
         error = exc
     return finish_run(session, request, error, started=started)
+
+
+def _check_approval(
+    services: Services, deployment: Deployment, request: RunRequest, selected: Sequence[str]
+) -> None:
+    """
+    Raise ApprovalMissing if the mutation is not approved and nobody can be asked, if an approval is
+    too old, or if a protected environment was not named. Raises Refused if an approval does not
+    fit. A command that changes only records needs no approval; one that widens or narrows a later
+    destroy needs the environment's name nevertheless.
+    """
+    options = request.options
+    if options.plan.approval is not None:
+        _check_approval_file(services, deployment, request, options.plan.approval)
+    confirm = options.confirm
+    if confirm is not None and confirm != deployment.environment and not deployment.protected:
+        raise Usage(
+            f"--confirm {confirm} does not name the environment, which is {deployment.environment}"
+        )
+    if request.mutates and not (options.plan.approved or options.interactive):
+        where = f"{deployment.blueprint}/{deployment.environment}"
+        raise ApprovalMissing(
+            f"{request.verb} of {count(len(selected), 'step')} of {where} is not approved, and "
+            "there is no terminal to ask at",
+            hint="add --yes",
+        )
+    confirmed = confirm == deployment.environment
+    if request.needs_confirmation and deployment.protected and not confirmed:
+        raise ApprovalMissing(
+            f"{deployment.environment} is a protected environment",
+            hint=f"name it to continue: --confirm {deployment.environment}",
+        )
+
+
+def _check_approval_file(
+    services: Services, deployment: Deployment, request: RunRequest, approval: Approval
+) -> None:
+    approved_scope = f"{approval.command} {approval.blueprint}/{approval.environment}"
+    requested_scope = f"{request.verb} {deployment.blueprint}/{deployment.environment}"
+    if (approval.project, approved_scope) != (deployment.project, requested_scope):
+        raise Refused(
+            "approval_of_another",
+            f"the approval is of {approved_scope} in project {approval.project}, not of "
+            f"{requested_scope} in {deployment.project}",
+            hint="plan this with --out, and have that approved",
+        )
+    if not approval.is_signed(services.key):
+        raise Refused(
+            "approval_not_ours",
+            "the approval was changed since it was made, or made with the key of another project",
+            hint="its key is that of the operation store, or ORCHESTRATOR_KEY: both the same for "
+            "plan and apply",
+        )
+    age = (services.clock.now() - approval.created_at).total_seconds()
+    limit = request.options.max_age
+    if limit is not None and age > limit:
+        raise ApprovalMissing(
+            f"the approval was made {age:.0f} s ago, which is more than {limit:.0f} s",
+            hint="plan it again, and have that approved",
+        )
 
 
 def _run_record(
@@ -110,27 +184,30 @@ def _run_record(
     )
 
 
-def _note_neighbours(services: Services, deployment: Deployment) -> None:
+def _bring_up_to_date(session: Session, request: RunRequest) -> None:
     """
-    Note in a shared store where the blueprint's other environments have theirs: after one of them
-    has left the blueprint, no file says so.
+    Record what earlier runs left in the spool, and note what else has changed since. Raises
+    StoreUnavailable if the store has gone back, unless the request only updates records.
     """
-    if services.is_shared:
-        for environment, url in services.neighbours().items():
-            name = f"{NEIGHBOURS}{deployment.blueprint}/{environment}"
-            services.store.put_blob(name, url.encode())
-
-
-def _check_updates_only(services: Services, request: RunRequest) -> None:
-    """
-    Raise StoreUnavailable if the store has gone back, unless the request only updates records.
-    """
-    if services.refusal() and request.needs_approval:
+    services, deployment = session.services, session.deployment
+    if services.refusal() is None:
+        replay_spool(services, deployment)
+    elif request.needs_approval:  # what waits is of entries that the store has lost
         raise StoreUnavailable(
             "the operation store has gone back: until it is accepted, records are only brought up "
             "to date",
             hint=f"first `{request.verb}` without these options",
         )
+    if services.is_shared:
+        # After an environment has left the blueprint, no file says where its store is.
+        for environment, url in services.neighbours().items():
+            name = f"{NEIGHBOURS}{deployment.blueprint}/{environment}"
+            services.store.put_blob(name, url.encode())
+    for name, item in deployment.inputs.items():
+        if item.digest is not None and item.digest != digest(item.value, services.key):
+            services.note(
+                f"the secret {name} is not the one of the run that this repeats", level="warning"
+            )
 
 
 def _sweep_killed(session: Session) -> None:
@@ -223,14 +300,3 @@ def _check_takeover(services: Services, deployment: Deployment, options: RunOpti
         pass
     for record in services.store.records(deployment.blueprint, deployment.environment):
         check_not_live(services, deployment, record, wait=False, takeover=options.takeover)
-
-
-def _note_changed_secrets(services: Services, deployment: Deployment) -> None:
-    """
-    Report which secrets differ from those of the rerun file.
-    """
-    for name, item in deployment.inputs.items():
-        if item.digest is not None and item.digest != digest(item.value, services.key):
-            services.note(
-                f"the secret {name} is not the one of the run that this repeats", level="warning"
-            )

@@ -7,7 +7,7 @@ command does with each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Generic, TypeVar, Unpack
 
@@ -16,17 +16,13 @@ from msgspec import Struct
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf, recorded_module
 from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run_summary import exit_codes_of, fault_of
-from orchestrator.app.run.step_selection import match_steps
-from orchestrator.app.schedule import OnFailure, Outcome, Unstarted, run_steps
+from orchestrator.app.schedule import OnFailure, Outcome, Unstarted, failures_of, run_steps
 from orchestrator.app.session import Session
-from orchestrator.app.steps.guards import check_doubts, check_not_moved
+from orchestrator.app.steps.guards import check_doubts
 from orchestrator.app.steps.mutation import StepResult, record_entry
-from orchestrator.app.steps.pipeline import StepPipeline
-from orchestrator.app.steps.planned_step import Direction, EnginePlan, PlanOptions
 from orchestrator.app.steps.preparation import check_engine_gone
 from orchestrator.app.steps.settling import RecalledInputs, settle, settle_hook
 from orchestrator.domain.blueprint.graph import Graph
-from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Resources
@@ -53,23 +49,6 @@ from orchestrator.errors import (
 
 #: Works on one step and reports its end.
 StepWork = Callable[[str], Outcome]
-
-
-def failures_of(
-    steps: Iterable[str],
-    work: Callable[[str], object],
-    kinds: tuple[type[OrchestratorError], ...] = (OrchestratorError,),
-) -> dict[str, OrchestratorError]:
-    """
-    Call ``work`` for each step and return the errors of these ``kinds`` by step.
-    """
-    failures: dict[str, OrchestratorError] = {}
-    for name in steps:
-        try:
-            work(name)
-        except kinds as exc:
-            failures[name] = exc
-    return failures
 
 
 class StepPolicy(Struct, frozen=True):
@@ -122,7 +101,13 @@ class StepRunner:
         Whatever can be found wrong is found before work on the first step: then nothing is started.
         The records must have been read.
         """
-        todo = self.select(selected, policy.skip)
+        todo = []
+        for name in selected:
+            reason = policy.skip(name)
+            if reason is None:
+                todo.append(name)
+            else:
+                self.end_skipped(name, reason)
         failures: dict[str, OrchestratorError] = {}
         if policy.source is not None:
             early = [name for name in todo if policy.early is None or policy.early(name)]
@@ -138,42 +123,6 @@ class StepRunner:
         unordered = Graph.unordered(todo) if hooks else None
         graph = policy.graph or unordered or self.deployment.graph
         self.work_on(graph.subset(todo), policy.work, on_failure=policy.on_failure)
-
-    def select(self, selected: Sequence[str], skip: Callable[[str], str | None]) -> list[str]:
-        """
-        Return the steps to work on; the others are reported as skipped, with the reason.
-        """
-        todo = []
-        for name in selected:
-            reason = skip(name)
-            if reason is None:
-                todo.append(name)
-            else:
-                self.end_skipped(name, reason)
-        return todo
-
-    def pipeline(
-        self,
-        name: str,
-        inputs: StepInputs,
-        *,
-        verb: Direction,
-        attempt: int = 1,
-        options: PlanOptions | None = None,
-        engine_plan: EnginePlan | None = None,
-    ) -> StepPipeline:
-        """
-        Return one attempt at a prepared step, by default with the options of the run.
-        """
-        return StepPipeline(
-            self.session,
-            self.steps.prepared[name],
-            inputs,
-            options or self.options.plan,
-            verb=verb,
-            attempt=attempt,
-            engine_plan=engine_plan,
-        )
 
     def work_on(
         self,
@@ -197,7 +146,9 @@ class StepRunner:
             done=done,
             missing=missing,
         )
-        self.report_unstarted(unstarted)
+        for item in unstarted:
+            reason = None if item.blocked_by else item.reason or None
+            self.end(item.step, StepStatus.PENDING, blocked_by=item.blocked_by, reason=reason)
         return unstarted
 
     def _guarded(self, work: StepWork, name: str) -> Outcome:
@@ -206,21 +157,6 @@ class StepRunner:
             return work(name)
         except OrchestratorError as exc:
             return self.end_with_error(name, exc, attempts=1 if name in self.steps.prepared else 0)
-
-    def read_records(self) -> None:
-        """
-        Read the newest records of all steps; each must be ours and not live. Raises Refused if the
-        step has moved on since the entry that the command was offered on.
-        """
-        self.steps.read_records(
-            wait=self.options.wait,
-            takeover=self.options.takeover,
-            beside=self.session.runs_beside(),
-            selected=[row.step for row in self.session.run.steps],
-        )
-        if self.options.at is not None:
-            (name,) = match_steps(self.deployment, self.options, self.request.verb)
-            check_not_moved(self.deployment, name, self.steps.records.get(name), self.options.at)
 
     def settle_all(self) -> dict[str, OrchestratorError]:
         """
@@ -251,22 +187,23 @@ class StepRunner:
         else:
             root = hook_step_name(name, kind)
             self._settle_root(root)
+
+            def knows_outputs() -> bool:
+                try:
+                    self.steps.outputs(name)
+                except OrchestratorError:
+                    return False
+                return True
+
             outcome = settle_hook(
                 self.services,
                 prepared,
                 kind,
                 recalled,
                 self.steps.records.get(root),
-                knows_outputs=partial(self._knows_outputs, name),
+                knows_outputs=knows_outputs,
             )
         self.steps.update(name, outcome)
-
-    def _knows_outputs(self, name: str) -> bool:
-        try:
-            self.steps.outputs(name)
-        except OrchestratorError:
-            return False
-        return True
 
     def _settle_root(self, root: str) -> None:
         """
@@ -484,18 +421,6 @@ class StepRunner:
                     reason=f"held back by {failed}; nothing was started",
                 )
 
-    def report_unstarted(self, rows: Sequence[Unstarted]) -> None:
-        """
-        Report the steps that never ran: ``pending``, with the steps they wait for.
-        """
-        for item in rows:
-            self.end(
-                item.step,
-                StepStatus.PENDING,
-                blocked_by=item.blocked_by,
-                reason=None if item.blocked_by else item.reason or None,
-            )
-
 
 R = TypeVar("R", bound=RunRequest)
 
@@ -506,9 +431,6 @@ class CommandRunner(StepRunner, Generic[R]):
     """
 
     request: R
-
-    def __init__(self, session: Session, request: R) -> None:
-        super().__init__(session, request)
 
 
 def _row_changes(resources: Resources, verb: str) -> StepRunChanges:

@@ -86,7 +86,7 @@ class StepPipeline:
         options: PlanOptions,
         *,
         verb: Direction,
-        attempt: int,
+        attempt: int = 1,
         engine_plan: EnginePlan | None = None,
     ) -> None:
         self.session = session
