@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
-from orchestrator.domain.record.record import Attempt, Fault, OperationRecord
+from orchestrator.domain.record.record import CONTRADICTIONS, Attempt, Fault, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.rerun_rules import (
@@ -22,9 +22,7 @@ from orchestrator.domain.recovery.rerun_rules import (
     Blocker,
     Skip,
     deployment_blob,
-    failed_attempt,
     failed_run,
-    newest_finding,
     promotion_blocker,
     retry_blocker,
     rollback_blocker,
@@ -221,6 +219,9 @@ def _matches(record: OperationRecord, patterns: Sequence[str]) -> bool:
 #: many of whatever blueprint are read for that.
 RUNS, READ = 50, 400
 
+#: Phases in which a run ends before it has learned anything of what is there.
+_EARLY = ("settings", "blueprint", "module", "engine", "init", "plan", "lock")
+
 
 class RunHistory:
     """
@@ -265,11 +266,23 @@ class RunHistory:
     def _rows(self, step: str) -> Iterator[tuple[RunRecord, StepRun]]:
         return ((run, row) for run in self.runs for row in run.steps if row.step == step)
 
-    def finding(self, step: str) -> tuple[RunRecord, StepRun] | None:
+    def finding(self, step: str, since: str = "") -> tuple[RunRecord, StepRun] | None:
         """
-        Return the newest run that says what happened to the step, or what exists of it.
+        Return the newest run that says what happened to the step, or what exists of it: an earlier
+        one that found a state other than recorded, if no later run got far enough to check. Only
+        runs after ``since`` count.
         """
-        return newest_finding(self._rows(step))
+        newest = None
+        for run, row in self._rows(step):
+            if run.run_id <= since:
+                break
+            newest = newest or (run, row)
+            if row.error is not None and row.error.code in CONTRADICTIONS:
+                return run, row
+            blocked = row.error is None and row.status is StepStatus.PENDING
+            if not blocked and (row.error is None or row.error.phase not in _EARLY):
+                break
+        return newest
 
     def failed_attempt(self, step: str, since: str = "") -> Attempt | None:
         """
@@ -278,8 +291,14 @@ class RunHistory:
         """
         if not any(run_id > since for run_id in self._ids):  # the usual case: none is read
             return None
-        rows = ((run, row) for run, row in self._rows(step) if run.run_id > since)
-        return failed_attempt(newest_finding(rows))
+        run, row = self.finding(step, since) or (None, None)
+        if run is None or row is None or row.error is None:
+            return None
+        command = "apply" if run.command in APPLYING else run.command
+        if command not in ("apply", "destroy", "reconcile"):
+            return None
+        tried = Attempt(command=command, run_id=run.run_id, at=run.started_at, error=row.error)
+        return tried if tried.stands_beside else None
 
     def is_unadopted(self, step: str) -> bool:
         """

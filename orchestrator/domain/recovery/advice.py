@@ -17,7 +17,7 @@ from msgspec import Struct
 from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
 from orchestrator.domain.record.verdicts import is_unmade
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
-from orchestrator.domain.target import hook_kind
+from orchestrator.domain.target import hook_kind, hook_of
 from orchestrator.domain.transitions.hook_results import (
     has_completed_work,
     is_compensated,
@@ -80,6 +80,11 @@ class Advice(Struct, frozen=True):
 def _has_failed(context: RecoveryContext, phase: str) -> bool:
     error = context.record.error if context.record else None
     return error is not None and error.phase == phase
+
+
+def _failed_last(context: RecoveryContext, command: str) -> bool:
+    attempt = context.record.last_attempt if context.record else None
+    return attempt is not None and attempt.command == command and attempt.error is not None
 
 
 def _is_hook_cut_short(context: RecoveryContext) -> bool:
@@ -161,7 +166,7 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.NOT_IMPORTED,
         "objects are in doubt, and the one that the provider has could not be imported",
-        lambda context: context.is_adoptable and context.is_not_imported,
+        lambda context: context.is_adoptable and _failed_last(context, "import"),
         allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
         prefers=(_R.MANUAL, _R.RECONCILE),
         refused_as="in_doubt",
@@ -177,7 +182,10 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.LOST,
         "recorded objects have left the provider state, and not by a delete of this tool",
-        lambda context: context.can_rebuild,
+        lambda context: any(  # and no import has been tried
+            doubt.has_left_state and doubt.id is not None and doubt.readback is None
+            for doubt in context.takeable
+        ),
         allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
         prefers=(_R.RECONCILE, _R.MANUAL),
         refused_as="in_doubt",
@@ -193,7 +201,9 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.FOREIGN,
         "objects are in doubt, and the one that the provider has is not of this step",
-        lambda context: context.is_foreign,
+        lambda context: any(
+            doubt.readback and doubt.readback.ownership == "foreign" for doubt in context.doubts
+        ),
         allowed=(_R.RECONCILE, _R.DESTROY, _R.MANUAL),
         prefers=(_R.MANUAL, _R.RECONCILE),
         refused_as="in_doubt",
@@ -394,7 +404,7 @@ _STORE: Mapping[str, Rule] = {
 _OF_BLUEPRINT: Mapping[str, Rule] = {
     **_STORE,
     "orphaned": lambda context: context.is_orphan,
-    "hook_target": lambda context: context.is_hook_target,
+    "hook_target": lambda context: hook_of(context.step) is not None,
 }
 _MISPLACED: Mapping[str, Rule] = {
     "misplaced": lambda context: context.facts.misplaced is not None,
@@ -473,10 +483,7 @@ def advise(context: RecoveryContext) -> Advice:
     }
     # What met another's object meets it again: a person gives a name, or takes the object over.
     # What was to be imported must not be made a second time.
-    attempt = context.record.last_attempt if context.record else None
-    importing = (
-        case.situation is Situation.UNMADE and attempt is not None and attempt.command == "import"
-    )
+    importing = case.situation is Situation.UNMADE and _failed_last(context, "import")
     excluded = {*refusals, *(_AGAIN if context.facts.taken or importing else ())}
     recommended = next((remedy for remedy in case.prefers if remedy not in excluded), None)
     return Advice(context, case.situation, refusals, recommended)

@@ -15,7 +15,7 @@ from orchestrator.domain.record.record import Command, OperationRecord
 from orchestrator.domain.record.states import Condition, Status
 from orchestrator.domain.recovery.command_line import BlueprintAddress, adoption_options
 from orchestrator.domain.recovery.rerun_rules import Blocker
-from orchestrator.domain.target import HookKind, hook_of
+from orchestrator.domain.target import HookKind
 from orchestrator.errors import StoreReason
 
 
@@ -161,13 +161,6 @@ class RecoveryContext(Struct, frozen=True):
         return (*(("--orphaned",) if self.is_orphan else ()), "--step", self.step)
 
     @property
-    def is_hook_target(self) -> bool:
-        """
-        Whether the step is the module of a hook, which only `reconcile` and `destroy` accept.
-        """
-        return hook_of(self.step) is not None
-
-    @property
     def status(self) -> Status | None:
         return self.record.status if self.record else None
 
@@ -245,25 +238,6 @@ class RecoveryContext(Struct, frozen=True):
         return bool(adoption_options(self.takeable))
 
     @property
-    def is_not_imported(self) -> bool:
-        """
-        Whether the newest surgery was an import that failed.
-        """
-        attempt = self.record.last_attempt if self.record else None
-        return attempt is not None and attempt.command == "import" and attempt.error is not None
-
-    @property
-    def can_rebuild(self) -> bool:
-        """
-        Whether objects that have left the provider state can be imported and no import has been
-        tried.
-        """
-        return any(
-            doubt.has_left_state and doubt.id is not None and doubt.readback is None
-            for doubt in self.takeable
-        )
-
-    @property
     def has_more_to_destroy(self) -> bool:
         """
         Whether a destroy has work beside objects that only left the provider state.
@@ -281,15 +255,6 @@ class RecoveryContext(Struct, frozen=True):
         further evidence.
         """
         return any(doubt.readback and doubt.readback.unproven for doubt in self.doubts)
-
-    @property
-    def is_foreign(self) -> bool:
-        """
-        Whether evidence speaks against an object that was found for a doubt.
-        """
-        return any(
-            doubt.readback and doubt.readback.ownership == "foreign" for doubt in self.doubts
-        )
 
     @property
     def can_be_adopted_by_hand(self) -> bool:

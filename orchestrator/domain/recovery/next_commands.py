@@ -28,7 +28,7 @@ from orchestrator.domain.recovery.command_line import (
 from orchestrator.domain.recovery.commands import command_of, destroy_options, make_way, move_state
 from orchestrator.domain.recovery.context import Remedy, Situation
 from orchestrator.domain.recovery.rerun_rules import APPLYING
-from orchestrator.domain.target import step_of
+from orchestrator.domain.target import hook_of, step_of
 from orchestrator.errors import StoreUnavailable
 
 #: The remedy that stands for carrying on with a command.
@@ -163,7 +163,7 @@ def _settling(ended: EndedCommand, steps: Iterable[Advice]) -> Iterator[NextComm
             continue
         if item.situation in (Situation.FOUND, Situation.DISPLACED):
             yield from _answers(item)
-        elif item.situation in _NAMED_BY_COMMAND or item.context.is_hook_target:
+        elif item.situation in _NAMED_BY_COMMAND or hook_of(item.step) is not None:
             yield _recommended(item)
         elif ended.verb != "reconcile" or not _has_been_asked(item) or not any(_answers(item)):
             plain.append(item)
@@ -207,8 +207,6 @@ _SHORT: Mapping[Situation, str] = {
     "the objects are gone",
     Situation.CUT_SHORT: "once you have looked at what it did: run it again",
 }
-
-
 #: Situations with doubts in which one command of a person is offered, instead of every answer.
 _BY_ONE_COMMAND = (Situation.SILENT, Situation.NOT_IMPORTED)
 
@@ -345,14 +343,12 @@ def _destroying(
         return
     if any(item.context.doubts for item in unfinished):
         return  # it would not end `destroyed`
-    listed = {item.step for item in (*alive, *unfinished)}
-    for item in (*alive, *unfinished):
+    items = (*alive, *unfinished)
+    listed = {item.step for item in items}
+    for item in items:
         facts = item.context.facts
-        if not item.allows(Remedy.DESTROY) or facts.vanished or facts.lock is not None:
-            return
-        if set(item.context.dependents) - listed:
-            return
-        if destroy_options(item.context):
+        refused = not item.allows(Remedy.DESTROY) or facts.vanished or facts.lock is not None
+        if refused or set(item.context.dependents) - listed or destroy_options(item.context):
             return
     yield NextCommand(
         command=ended.other("destroy"),

@@ -7,11 +7,11 @@ same. A `Blocker` forbids it. Nothing here reads or writes anything.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
-from orchestrator.domain.record.record import CONTRADICTIONS, Attempt, OperationRecord
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.errors import Reason
@@ -74,43 +74,6 @@ def failed_run(record: OperationRecord) -> str | None:
     attempt = record.last_attempt
     failed = attempt is not None and attempt.command == "apply" and attempt.error is not None
     return attempt.run_id if attempt is not None and failed else None
-
-
-#: Phases in which a run ends before it has learned anything of what is there.
-_EARLY = ("settings", "blueprint", "module", "engine", "init", "plan", "lock")
-
-
-def newest_finding(
-    runs: Iterable[tuple[RunRecord, StepRun]],
-) -> tuple[RunRecord, StepRun] | None:
-    """
-    Return the newest of a step's runs, or an earlier one that found a state other than recorded, if
-    no later run got far enough to check. ``runs`` are newest first.
-    """
-    newest = None
-    for run, row in runs:
-        newest = newest or (run, row)
-        if row.error is not None and row.error.code in CONTRADICTIONS:
-            return run, row
-        blocked = row.error is None and row.status is StepStatus.PENDING
-        if not blocked and (row.error is None or row.error.phase not in _EARLY):
-            break
-    return newest
-
-
-def failed_attempt(last: tuple[RunRecord, StepRun] | None) -> Attempt | None:
-    """
-    Return the newest run of a step as an attempt; None if it did not fail, or not in a way that is
-    shown beside the status.
-    """
-    if last is None:
-        return None
-    run, row = last
-    command = "apply" if run.command in APPLYING else run.command
-    if row.error is None or command not in ("apply", "destroy", "reconcile"):
-        return None
-    tried = Attempt(command=command, run_id=run.run_id, at=run.started_at, error=row.error)
-    return tried if tried.stands_beside else None
 
 
 def run_to_repeat(records: Sequence[OperationRecord]) -> str | Blocker:
