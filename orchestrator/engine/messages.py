@@ -207,6 +207,12 @@ ACTIONS: Mapping[str, Action] = {
 _MUTATIONS = ("create", "update", "delete", "unknown")
 _UI_MAJOR = "1"
 _COUNTED = ("operation", "add", "change", "remove", "forget", "import")
+#: Events that only say that something is read or under way.
+_QUIET = (
+    *("provision_start", "provision_complete", "provision_errored", "refresh_start"),
+    *("ephemeral_op_start", "ephemeral_op_progress"),
+    *("ephemeral_op_complete", "ephemeral_op_errored"),
+)
 
 
 class ParsedLine(Struct, frozen=True):
@@ -225,16 +231,19 @@ def parse_line(line: str, mask: Mask = str) -> ParsedLine:
     """
     try:
         data = json.loads(line)
-        text = str(data["@message"])
-        kind = data["type"]
+        text, kind = str(data["@message"]), data["type"]
     except (ValueError, KeyError, TypeError):
         plain = mask(line)
         return ParsedLine(plain, (LogLine(plain),) if plain.strip() else ())
-    parser = _PARSERS.get(kind, _log_line)
     try:
-        messages = tuple(parser(data, mask))
-    except (KeyError, TypeError, ValueError):  # a known type in a shape we do not know
-        messages = tuple(_log_line(data, mask))
+        messages = tuple(_messages(kind, data, mask))
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ):  # a known type in a shape we do not know
+        messages = (LogLine(mask(text)),)
     for message in messages:
         if isinstance(message, DiagnosticMessage):
             return ParsedLine(render(message.diagnostic), messages)
@@ -253,136 +262,91 @@ def render(diagnostic: Diagnostic) -> str:
     return "\n".join(lines)
 
 
-def _planned_change(data: dict[str, Any], mask: Mask) -> list[Message]:
-    change = data["change"]
+def _messages(kind: str, data: dict[str, Any], mask: Mask) -> list[Message]:
+    """
+    Return the messages in an event of this type. Raises an error if its shape is not the known one.
+    """
+    hook = data.get("hook", {})
+    match kind:
+        case "planned_change":
+            return _planned_change(data["change"])
+        case "resource_drift":
+            resource, word = data["change"]["resource"], data["change"]["action"]
+            if word not in ("update", "delete"):
+                return []
+            return [ResourceDrift(resource["addr"], ACTIONS[word], resource["resource_type"])]
+        case "outputs":
+            return [
+                OutputChange(name, ACTIONS.get(output["action"], "unknown"))
+                for name, output in data["outputs"].items()
+                if output.get("action", "noop") not in ("noop", "")
+            ]
+        case "apply_start" | "apply_progress" | "apply_complete" | "apply_errored":
+            address, action = hook["resource"]["addr"], ACTIONS.get(hook["action"], "unknown")
+            if action not in _MUTATIONS:
+                return []
+            at = datetime.fromisoformat(data["@timestamp"]).astimezone(UTC)
+            if kind == "apply_start":
+                return [ApplyStart(address, action, at, hook.get("id_value"))]
+            if kind == "apply_progress":
+                return [ApplyProgress(address, action, at, float(hook["elapsed_seconds"]))]
+            if kind == "apply_complete":
+                return [ApplyComplete(address, action, at, hook.get("id_value"))]
+            return [ApplyErrored(address, action, at)]
+        case "refresh_complete":
+            found = hook.get("id_value")
+            return [RefreshComplete(hook["resource"]["addr"], found)] if found else []
+        case "provision_progress":
+            return [ProvisionProgress(hook["resource"]["addr"], mask(hook["output"]))]
+        case "diagnostic":
+            return [DiagnosticMessage(_reported(data["diagnostic"], mask))]
+        case "change_summary":
+            count = data["changes"]
+            other = sum(n for key, n in count.items() if key not in _COUNTED and isinstance(n, int))
+            counts = (count["add"], count["change"], count["remove"], count.get("forget", 0))
+            return [ChangeSummary(count["operation"], *counts, other, count.get("import", 0))]
+        case "version":
+            ui = str(data["ui"])
+            if ui.split(".")[0] == _UI_MAJOR:
+                return []
+            summary = f"The engine speaks version {ui} of its output format; known is {_UI_MAJOR}"
+            return [DiagnosticMessage(Diagnostic(severity="warning", summary=summary))]
+    return [] if kind in _QUIET else [LogLine(mask(str(data["@message"])))]
+
+
+def _planned_change(change: dict[str, Any]) -> list[Message]:
     resource, word = change["resource"], change["action"]
     if word in ("read", "noop"):
         return []
-    reason = "move" if word == "move" else change.get("reason")
-    importing = (change.get("importing") or {}).get("id")
     action = ACTIONS.get(word, "unknown")
     return [
         PlannedChange(
             resource["addr"],
             action,
             resource["resource_type"],
-            reason,
-            importing,
+            "move" if word == "move" else change.get("reason"),
+            (change.get("importing") or {}).get("id"),
             (change.get("previous_resource") or {}).get("addr"),
             word if action == "unknown" else None,
         )
     ]
 
 
-def _refresh_complete(data: dict[str, Any], mask: Mask) -> list[Message]:
-    hook = data["hook"]
-    object_id = hook.get("id_value")
-    return [RefreshComplete(hook["resource"]["addr"], object_id)] if object_id else []
-
-
-def _resource_drift(data: dict[str, Any], mask: Mask) -> list[Message]:
-    change = data["change"]
-    if change["action"] not in ("update", "delete"):
-        return []
-    resource = change["resource"]
-    return [ResourceDrift(resource["addr"], ACTIONS[change["action"]], resource["resource_type"])]
-
-
-def _output_changes(data: dict[str, Any], mask: Mask) -> list[Message]:
-    return [
-        OutputChange(name, ACTIONS.get(output["action"], "unknown"))
-        for name, output in data["outputs"].items()
-        if output.get("action", "noop") not in ("noop", "")
-    ]
-
-
-def _apply_event(data: dict[str, Any], mask: Mask) -> list[Message]:
-    hook = data["hook"]
-    address, action = hook["resource"]["addr"], ACTIONS.get(hook["action"], "unknown")
-    if action not in _MUTATIONS:
-        return []
-    at = datetime.fromisoformat(data["@timestamp"]).astimezone(UTC)
-    match data["type"]:
-        case "apply_start":
-            return [ApplyStart(address, action, at, hook.get("id_value"))]
-        case "apply_progress":
-            return [ApplyProgress(address, action, at, float(hook["elapsed_seconds"]))]
-        case "apply_complete":
-            return [ApplyComplete(address, action, at, hook.get("id_value"))]
-        case _:
-            return [ApplyErrored(address, action, at)]
-
-
-def _diagnostic_message(data: dict[str, Any], mask: Mask) -> list[Message]:
-    content = data["diagnostic"]
-    place, variable = content.get("range"), _given_variable(content)
-    diagnostic = Diagnostic(
-        severity="warning" if content["severity"] == "warning" else "error",
-        summary=mask(content["summary"]) + (f": {variable}" if variable else ""),
-        detail=mask(content.get("detail") or ""),
-        address=content.get("address") or None,
-        at=f"{place['filename']}:{place['start']['line']}" if place and not variable else None,
+def _reported(content: dict[str, Any], mask: Mask) -> Diagnostic:
+    """
+    Return a diagnostic. One about the call's variable file names the variable instead of the place:
+    that file is gone when the call has ended, and its lines say nothing to anybody.
+    """
+    place, variable = content.get("range"), None
+    if place and place.get("filename", "").endswith(".tfvars.json"):
+        code = (content.get("snippet") or {}).get("code") or ""
+        variable = re.match(r'\s*"([^"]+)":', code)
+    return named(
+        Diagnostic(
+            severity="warning" if content["severity"] == "warning" else "error",
+            summary=mask(content["summary"]) + (f": {variable[1]}" if variable else ""),
+            detail=mask(content.get("detail") or ""),
+            address=content.get("address") or None,
+            at=f"{place['filename']}:{place['start']['line']}" if place and not variable else None,
+        )
     )
-    return [DiagnosticMessage(named(diagnostic))]
-
-
-def _given_variable(content: dict[str, Any]) -> str | None:
-    """
-    Return the variable that a diagnostic about the call's variable file means: that file is gone
-    when the call has ended, and its lines say nothing to anybody.
-    """
-    if not (content.get("range") or {}).get("filename", "").endswith(".tfvars.json"):
-        return None
-    first = re.match(r'\s*"([^"]+)":', (content.get("snippet") or {}).get("code") or "")
-    return first[1] if first else None
-
-
-def _provision_progress(data: dict[str, Any], mask: Mask) -> list[Message]:
-    hook = data["hook"]
-    return [ProvisionProgress(hook["resource"]["addr"], mask(hook["output"]))]
-
-
-def _change_summary(data: dict[str, Any], mask: Mask) -> list[Message]:
-    count = data["changes"]
-    other = sum(n for name, n in count.items() if name not in _COUNTED and isinstance(n, int))
-    counts = (count["add"], count["change"], count["remove"], count.get("forget", 0))
-    return [ChangeSummary(count["operation"], *counts, other, count.get("import", 0))]
-
-
-def _version_warning(data: dict[str, Any], mask: Mask) -> list[Message]:
-    ui = str(data["ui"])
-    if ui.split(".")[0] == _UI_MAJOR:
-        return []
-    summary = f"The engine speaks version {ui} of its output format; known is {_UI_MAJOR}"
-    return [DiagnosticMessage(Diagnostic(severity="warning", summary=summary))]
-
-
-def _no_message(data: dict[str, Any], mask: Mask) -> list[Message]:
-    return []
-
-
-def _log_line(data: dict[str, Any], mask: Mask) -> list[Message]:
-    return [LogLine(mask(str(data["@message"])))]
-
-
-#: What only says that something is read or under way.
-_QUIET = (
-    *("provision_start", "provision_complete", "provision_errored", "refresh_start"),
-    *("ephemeral_op_start", "ephemeral_op_progress"),
-    *("ephemeral_op_complete", "ephemeral_op_errored"),
-)
-_PARSERS: Mapping[str, Callable[[dict[str, Any], Mask], list[Message]]] = {
-    "version": _version_warning,
-    "planned_change": _planned_change,
-    "resource_drift": _resource_drift,
-    "outputs": _output_changes,
-    "apply_start": _apply_event,
-    "apply_progress": _apply_event,
-    "apply_complete": _apply_event,
-    "apply_errored": _apply_event,
-    "diagnostic": _diagnostic_message,
-    "provision_progress": _provision_progress,
-    "change_summary": _change_summary,
-    "refresh_complete": _refresh_complete,
-    **dict.fromkeys(_QUIET, _no_message),
-}
