@@ -96,9 +96,9 @@ def open_services(
     from orchestrator.app.services import RedactingSink, Services
     from orchestrator.checks import SystemChecks
     from orchestrator.domain.masking import Masker
-    from orchestrator.engine.choose import project_engine
     from orchestrator.engine.process.environment import child_environment, environment_secrets
     from orchestrator.engine.process.identity import SystemProcesses
+    from orchestrator.engine.terraform import project_engine
     from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
     from orchestrator.loading.deployment import check_trusted
     from orchestrator.loading.project import project_notes

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, assert_never
 
 from orchestrator.domain.engine_commands import TAKE_VARIABLES, verb_of
-from orchestrator.engine.program import satisfies
+from orchestrator.domain.provider_state import is_newer
 from orchestrator.ports.engine import (
     Apply,
     Approve,
@@ -110,7 +110,7 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
                 "var_file": _text(request.var_file),
                 # Without it OpenTofu calls a destroy that forgets what it was told to a failure.
                 "suppress_forget_errors": flag(
-                    info.kind == "tofu" and satisfies(info.version, ">= 1.12")
+                    info.kind == "tofu" and not is_newer("1.12.0", info.version)
                 ),
             }
         case PlanAndAsk():

@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.events.events import Message
 from orchestrator.domain.plan.changes import PlanContent
 from orchestrator.domain.provider_state import PulledState, StateObject
 from orchestrator.domain.record.states import Liveness
 from orchestrator.domain.values import replace
 from orchestrator.engine.arguments import argument_vector, with_early_variables
+from orchestrator.engine.choose import ask, check_accepted, choose_for, may_differ_in, program_path
 from orchestrator.engine.plan_content import parse_plan
 from orchestrator.engine.process.call_files import (
     CallFiles,
@@ -26,7 +28,7 @@ from orchestrator.engine.process.call_files import (
     identity_seed,
 )
 from orchestrator.engine.process.child import Child, Question, ReadingChild, ShutdownLadder
-from orchestrator.engine.process.environment import PluginCache
+from orchestrator.engine.process.environment import PluginCache, plugin_cache
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.engine.process.transcript import Transcript, failure_reason, read_again
 from orchestrator.engine.process.wrapper import (
@@ -35,7 +37,6 @@ from orchestrator.engine.process.wrapper import (
     providers_left,
     session_members,
 )
-from orchestrator.engine.program import VersionManager, ask, program_path
 from orchestrator.engine.state import (
     emptied_state,
     isolated_state,
@@ -61,7 +62,9 @@ from orchestrator.ports.engine import (
     Request,
     ShowPlan,
 )
+from orchestrator.ports.store import OperationStore
 from orchestrator.ports.system import StopToken
+from orchestrator.project import ProjectContext
 
 _POLL = 0.03  # seconds between looks at the output; the end itself is noticed at once
 _QUESTION_POLL = 0.01  # the same while an engine is about to wait for us
@@ -92,7 +95,7 @@ class TerraformEngine:
         plugin_cache: PluginCache | None = None,
     ) -> None:
         self._plugin_cache = plugin_cache
-        self._versions = VersionManager(Path(info.program[-1]), Path.cwd())
+        self._asked_in = Path.cwd()
         self._told: dict[Path, EngineInfo] = {}
         self._small_files = threading.Lock()  # read one after the other sooner than side by side
         self._waiting: dict[CallFiles, tuple[Question, ShutdownLadder, Transcript]] = {}
@@ -105,13 +108,14 @@ class TerraformEngine:
         return self._info
 
     def info_in(self, directory: Path) -> EngineInfo:
-        launched = len(self._info.program) > 1
+        program = self._info.program
+        launched = len(program) > 1
         if launched or not directory.is_dir():
             return self._info
-        if not self._versions.may_differ_in(directory):
+        if not may_differ_in(directory, Path(program[0]), self._asked_in):
             return self._info
         if directory not in self._told:
-            kind, version = ask(self._info.program, self._environment, directory)
+            kind, version = ask(program, self._environment, directory)
             self._told[directory] = replace(self._info, kind=kind, version=version)
         return self._told[directory]
 
@@ -454,3 +458,27 @@ def _reap(beginning: IdentityFile) -> None:
     if set(pids) == set(session_members(session)):
         for pid in pids:
             os.kill(pid, 9)
+
+
+def project_engine(
+    project: ProjectContext,
+    option: str | None,
+    deployment: Deployment,
+    store: OperationStore,
+    environment: Mapping[str, str],
+    *,
+    check: bool,
+) -> TerraformEngine:
+    """
+    Return the engine of `choose_for`, by the records in ``store``, with ``environment`` for its
+    processes. With ``check``, raises Invalid if the modules do not accept it.
+    """
+    records = store.records(deployment.blueprint, deployment.environment)
+    engine = TerraformEngine(
+        choose_for(project, option, deployment, records),
+        environment=environment,
+        plugin_cache=plugin_cache(environment, project.own_dir / "cache" / "providers"),
+    )
+    if check:
+        check_accepted(engine.info_in, deployment)
+    return engine

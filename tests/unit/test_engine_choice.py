@@ -17,9 +17,8 @@ from orchestrator.domain.blueprint.blueprint import Constraint, EngineRequiremen
 from orchestrator.domain.record.record import EngineRef
 from orchestrator.domain.values import replace
 from orchestrator.engine.arguments import argument_vector
-from orchestrator.engine.choose import EngineFinder
+from orchestrator.engine.choose import BadConstraint, EngineFinder, satisfies, version_problem
 from orchestrator.engine.process.environment import child_environment
-from orchestrator.engine.program import BadConstraint, check_versions, satisfies
 from orchestrator.errors import EngineFailed, Location, Refused
 from orchestrator.ports.engine import (
     Apply,
@@ -244,19 +243,17 @@ def test_a_mismatch_names_engine_module_and_place() -> None:
     """
     at = Location("modules/net/versions.tf", 2, 3)
 
-    problems = check_versions(
-        INFO,
-        [
-            ("module modules/net", Constraint(">= 99", at)),
-            ("blueprint", Constraint("latest")),
-            ("module modules/ok", Constraint(">= 1")),
-        ],
-    )
+    problems = [
+        version_problem(INFO, "module modules/net", Constraint(">= 99", at)),
+        version_problem(INFO, "blueprint", Constraint("latest")),
+        version_problem(INFO, "module modules/ok", Constraint(">= 1")),
+    ]
 
-    assert [str(problem) for problem in problems] == [
+    assert [problem and str(problem) for problem in problems] == [
         "modules/net/versions.tf:2:3: module modules/net requires terraform >= 99; "
         "the engine is terraform 1.11.4 (found on PATH)",
         "blueprint: version constraint 'latest': 'latest' is no version",
+        None,
     ]
 
 

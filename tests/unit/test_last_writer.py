@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.domain.provider_state import last_writer
 from orchestrator.domain.record.record import EngineRef
-from orchestrator.engine.program import VersionManager
+from orchestrator.engine.choose import may_differ_in
 from orchestrator.engine.state import parse_state
 
 TERRAFORM = EngineRef(kind="terraform", version="1.11.4")
@@ -77,7 +77,7 @@ def test_a_program_that_may_be_another_one_elsewhere_is_asked_there(tmp_path: Pa
     place.mkdir(parents=True)
 
     def may_differ(program: Path) -> bool:
-        return VersionManager(program, tmp_path).may_differ_in(place)
+        return may_differ_in(place, program, tmp_path)
 
     assert [may_differ(program) for program in (binary, script, link)] == [False, True, True]
     (tmp_path / ".tool-versions").write_text("terraform 1.11.4\n")

@@ -19,7 +19,7 @@ from orchestrator.domain.blueprint.blueprint import (
     Module,
     Step,
 )
-from orchestrator.engine.program import check_accepted
+from orchestrator.engine.choose import check_accepted
 from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.modules import read_module
