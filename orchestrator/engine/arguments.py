@@ -60,12 +60,9 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
     >>> argument_vector(EngineInfo("terraform", "1.11.4", ("/bin/tf",), "path", ""), Pull())
     ['/bin/tf', 'state', 'pull', '-no-color']
     """
-    from python_terraform import IsFlagged, IsNotFlagged, Terraform
+    from python_terraform import IsFlagged, Terraform
 
-    def flag(value: object) -> Any:
-        return IsFlagged if value else IsNotFlagged
-
-    command: str
+    flag = {True: IsFlagged, False: None}
     positional: tuple[str, ...] = ()
     options: dict[str, Any] = {"no_color": IsFlagged}
     match request:
@@ -74,70 +71,50 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
             options |= {
                 "input": False,
                 "reconfigure": IsFlagged,
-                "upgrade": flag(request.upgrade),
+                "upgrade": flag[request.upgrade],
+                "backend_config": request.backend_file,
             }
-            if request.backend_file is not None:
-                options["backend_config"] = str(request.backend_file)
         case Plan():
             command = "plan"
             options |= {
                 "json": IsFlagged,
                 "input": False,
-                "out": str(request.out),
-                "destroy": flag(request.mode == "destroy"),
-                "refresh_only": flag(request.mode == "refresh-only"),
+                "out": request.out,
+                "destroy": flag[request.mode == "destroy"],
+                "refresh_only": flag[request.mode == "refresh-only"],
                 "refresh": None if request.refresh else False,
                 "replace": list(request.replace),
                 "target": list(request.targets),
-                "parallelism": request.parallelism,
-                "lock_timeout": request.lock_timeout,
-                "var_file": _text(request.var_file),
-                "detailed_exitcode": flag(request.detailed),
+                "detailed_exitcode": flag[request.detailed],
                 "lock": None if request.lock else False,
             }
         case ShowPlan():
-            command = "show"
-            positional = (str(request.plan),)
+            command, positional = "show", (str(request.plan),)
             options |= {"json": IsFlagged}
         case Apply():
-            command = "apply"
-            positional = (str(request.plan),)
+            command, positional = "apply", (str(request.plan),)
+            forgets = info.kind == "tofu" and not is_newer("1.12.0", info.version)
+            # Without it OpenTofu calls a destroy that forgets what it was told to a failure.
             options |= {
                 "json": IsFlagged,
                 "input": False,
-                "parallelism": request.parallelism,
-                "lock_timeout": request.lock_timeout,
-                "var_file": _text(request.var_file),
-                # Without it OpenTofu calls a destroy that forgets what it was told to a failure.
-                "suppress_forget_errors": flag(
-                    info.kind == "tofu" and not is_newer("1.12.0", info.version)
-                ),
+                "suppress_forget_errors": flag[forgets],
             }
         case PlanAndAsk():
             # No -input=false: it has a question to ask. For variables TF_INPUT keeps it from that.
             command = "apply"
-            options |= {
-                "parallelism": request.parallelism,
-                "lock_timeout": request.lock_timeout,
-                "var_file": _text(request.var_file),
-            }
         case Approve() | Cancel():
             raise AssertionError("an answer starts no program")
         case Pull():
             command = "state pull"
         case Import():
             command, positional = "import", (request.address, request.id)
-            options |= {
-                "input": False,
-                "lock_timeout": request.lock_timeout,
-                "var_file": _text(request.var_file),
-            }
+            options |= {"input": False}
         case Untaint():
             command, positional = "untaint", (request.address,)
-            options |= {"lock_timeout": request.lock_timeout}
         case Push():
             command, positional = "state push", (str(request.state),)
-            options |= {"lock_timeout": request.lock_timeout, "force": flag(request.force)}
+            options |= {"force": flag[request.force]}
         case Unlock():
             command, positional = "force-unlock", (request.lock_id,)
             options |= {"force": IsFlagged}
@@ -147,11 +124,9 @@ def argument_vector(info: EngineInfo, request: Request) -> list[str]:
             return list(request.argv)
         case _:
             assert_never(request)
+    for shared in ("parallelism", "lock_timeout", "var_file"):
+        options[shared] = getattr(request, shared, None)
     # Making a Terraform would read whatever terraform.tfstate lies in the current directory.
     builder = SimpleNamespace(terraform_bin_path=info.program[-1])
     vector = Terraform.generate_cmd_string(builder, command, *positional, **options)
     return [*info.program, *vector[1:]]
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)

@@ -35,18 +35,19 @@ def parse_state(raw: bytes) -> PulledState:
     try:
         if data["version"] != _FORMAT:
             raise ValueError(f"state of version {data['version']}; this program reads {_FORMAT}")
+        resources = data.get("resources") or ()
         return PulledState(
             lineage=data["lineage"] or None,
             serial=int(data["serial"]),
-            objects=tuple(_objects(data.get("resources") or ())),
+            objects=tuple(item for _, _, item in _instances(resources)),
             outputs={
                 name: StateOutput(output.get("value"), bool(output.get("sensitive")))
                 for name, output in (data.get("outputs") or {}).items()
             },
-            secrets=tuple(_secrets(data.get("resources") or ())),
+            secrets=tuple(_secrets(resources)),
             attributes=tuple(
                 instance.get("attributes")
-                for resource in data.get("resources") or ()
+                for resource in resources
                 for instance in resource["instances"]
             ),
             raw=raw,
@@ -77,30 +78,21 @@ def local_state(directory: Path, environment: Mapping[str, str]) -> PulledState 
         return None
 
 
-def state_in_plan(plan: Path) -> PulledState | None:
+def state_in_plan(plan: Path, *, refreshed: bool = False) -> PulledState | None:
     """
-    Return the provider state that a saved plan was made from, before its refresh; None if the file
-    cannot be read (encrypted, or of another format).
-
-    The plan holds the refreshed state with lineage and serial, and the prior one without.
+    Return the provider state that a saved plan was made from, or that state ``refreshed``; None if
+    the file cannot be read (encrypted, or of another format).
     """
     try:
         with zipfile.ZipFile(plan) as archive:
-            refreshed = json.loads(archive.read("tfstate"))
+            after = archive.read("tfstate")
+            if refreshed:
+                return parse_state(after)
             before = json.loads(archive.read("tfstate-prev"))
-        bound = before | {"lineage": refreshed["lineage"], "serial": refreshed["serial"]}
+        # Only the refreshed one has lineage and serial.
+        owner = json.loads(after)
+        bound = before | {"lineage": owner["lineage"], "serial": owner["serial"]}
         return parse_state(json.dumps(bound).encode())
-    except (OSError, zipfile.BadZipFile, RuntimeError, KeyError, TypeError, ValueError):
-        return None
-
-
-def refreshed_state_in_plan(plan: Path) -> PulledState | None:
-    """
-    Return the provider state after the refresh of a saved plan; None if the file cannot be read.
-    """
-    try:
-        with zipfile.ZipFile(plan) as archive:
-            return parse_state(archive.read("tfstate"))
     except (OSError, zipfile.BadZipFile, RuntimeError, KeyError, TypeError, ValueError):
         return None
 
@@ -130,27 +122,18 @@ def instance_key(key: int | str | None) -> str:
         return ""
     if not isinstance(key, str):
         return f"[{key}]"
-    quoted = "".join(_quote(char, key[at + 1 : at + 2]) for at, char in enumerate(key))
+    quoted = ""
+    for at, char in enumerate(key):
+        code = ord(char)
+        if char in _ESCAPES:
+            quoted += _ESCAPES[char]
+        elif char in "$%" and key[at + 1 : at + 2] == "{":
+            quoted += char * 2
+        elif char.isprintable():
+            quoted += char
+        else:
+            quoted += f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
     return f'["{quoted}"]'
-
-
-def _quote(char: str, following: str) -> str:
-    if char in _ESCAPES:
-        return _ESCAPES[char]
-    if char in "$%" and following == "{":
-        return char * 2
-    if char.isprintable():
-        return char
-    code = ord(char)
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _provider(reference: str) -> str:
-    """
-    Return the source address in ``module.m.provider["registry.example/acme/cloud"].alias``.
-    """
-    match = _PROVIDER.search(reference)
-    return match[1] if match else reference
 
 
 def isolated_state(
@@ -189,10 +172,6 @@ def isolated_state(
     return json.dumps(data).encode(), names
 
 
-def _objects(resources: Any) -> Iterator[StateObject]:
-    return (item for _, _, item in _instances(resources))
-
-
 def _instances(resources: Any) -> Iterator[tuple[Any, Any, StateObject]]:
     """
     Yield the managed instances, each with its resource and instance as in the state. Raises
@@ -226,11 +205,12 @@ def _object(resource: Any, instance: Any) -> StateObject:
     configuration = instance.get("provider") or resource.get("provider")
     if not isinstance(configuration, str):
         raise ValueError(f"unknown form of provider state: {address} has no provider")
+    source = _PROVIDER.search(configuration)
     identifier = (instance.get("attributes") or {}).get("id")
     return StateObject(
         address=address,
         type=resource["type"],
-        provider=_provider(configuration),
+        provider=source[1] if source else configuration,
         id=identifier if isinstance(identifier, str) else None,
         tainted=instance.get("status") == "tainted",
         deposed=instance.get("deposed"),

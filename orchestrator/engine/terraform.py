@@ -42,7 +42,6 @@ from orchestrator.engine.state import (
     isolated_state,
     local_state,
     parse_state,
-    refreshed_state_in_plan,
     state_in_plan,
 )
 from orchestrator.errors import EngineFailed, Fenced
@@ -84,7 +83,6 @@ class TerraformEngine:
     """
 
     state_in_plan = staticmethod(state_in_plan)
-    refreshed_state_in_plan = staticmethod(refreshed_state_in_plan)
     emptied_state = staticmethod(emptied_state)
 
     def __init__(
@@ -99,24 +97,20 @@ class TerraformEngine:
         self._told: dict[Path, EngineInfo] = {}
         self._small_files = threading.Lock()  # read one after the other sooner than side by side
         self._waiting: dict[CallFiles, tuple[Question, ShutdownLadder, Transcript]] = {}
-        self._info = info
+        self.info = info
         self._environment = dict(environment)
         self._processes = SystemProcesses()
 
-    @property
-    def info(self) -> EngineInfo:
-        return self._info
-
     def info_in(self, directory: Path) -> EngineInfo:
-        program = self._info.program
+        program = self.info.program
         launched = len(program) > 1
         if launched or not directory.is_dir():
-            return self._info
+            return self.info
         if not may_differ_in(directory, Path(program[0]), self._asked_in):
-            return self._info
+            return self.info
         if directory not in self._told:
             kind, version = ask(program, self._environment, directory)
-            self._told[directory] = replace(self._info, kind=kind, version=version)
+            self._told[directory] = replace(self.info, kind=kind, version=version)
         return self._told[directory]
 
     def call(
@@ -133,33 +127,22 @@ class TerraformEngine:
 
         An exception from ``observe``, KeyboardInterrupt included, leaves the engine running.
         """
-        if isinstance(request, Pull) and not stop.stopping:
-            with self._small_files:
-                state = local_state(spec.directory, self._environment | dict(spec.environment))
-            if state is not None:
-                return CallResult(exit_code=0, messages=(), complete=True, state=state)
-        if not isinstance(request, Init) or self._plugin_cache is None or stop.stopping:
-            return self._call(request, spec, stop=stop, observe=observe)
-        with self._plugin_cache.filling(spec.directory) as environment:
-            spec = replace(spec, environment={**spec.environment, **environment})
-            return self._call(request, spec, stop=stop, observe=observe)
-
-    def _call(
-        self,
-        request: Request,
-        spec: CallSpec,
-        *,
-        stop: StopToken,
-        observe: Callable[[Message], None],
-    ) -> CallResult:
         files = CallFiles.of(spec)
         if isinstance(request, Approve | Cancel):
             return self._answer(request, spec, stop=stop, observe=observe)
         if stop.stopping:
             discard(spec.delete_after)
             return NEVER_STARTED
-        transcript = Transcript(files, request.verb, spec, log=self._open_log(files))
+        if isinstance(request, Pull):
+            with self._small_files:
+                state = local_state(spec.directory, self._environment | dict(spec.environment))
+            if state is not None:
+                return CallResult(exit_code=0, messages=(), complete=True, state=state)
         with contextlib.ExitStack() as opened:
+            if isinstance(request, Init) and self._plugin_cache is not None:
+                cached = opened.enter_context(self._plugin_cache.filling(spec.directory))
+                spec = replace(spec, environment={**spec.environment, **cached})
+            transcript = Transcript(files, request.verb, spec, log=self._open_log(files))
             opened.enter_context(transcript)
             child = self._start(request, files, spec)
             ladder = ShutdownLadder(child, spec, stop)
@@ -283,7 +266,7 @@ class TerraformEngine:
         if result.exit_code != 0 or result.stdout is None:
             raise EngineFailed(
                 "readback",
-                f"{self._info.kind} could not read the provider state: {failure_reason(result)}",
+                f"{self.info.kind} could not read the provider state: {failure_reason(result)}",
                 hint="check the backend's configuration and credentials",
             )
         try:
@@ -291,7 +274,7 @@ class TerraformEngine:
         except (OSError, ValueError) as exc:
             raise EngineFailed(
                 "readback",
-                f"what {self._info.kind} state pull printed is no provider state: {exc}",
+                f"what {self.info.kind} state pull printed is no provider state: {exc}",
             ) from exc
 
     def state_in_file(self, file: Path) -> PulledState:
@@ -328,7 +311,7 @@ class TerraformEngine:
 
     def _start(self, request: Request, files: CallFiles, spec: CallSpec) -> Child | ReadingChild:
         environment = self._environment | dict(spec.environment)
-        info = self._info
+        info = self.info
         if spec.early_values or (info.kind == "tofu" and isinstance(request, Apply)):
             info = self.info_in(spec.directory)
         vector = argument_vector(info, request)
@@ -345,7 +328,10 @@ class TerraformEngine:
             if asks:
                 files.waiting.touch(0o600)
             seed = identity_seed(self._processes, request.verb)
-            if not _needs_wrapper(request, spec) and ReadingChild.possible():
+            reads = isinstance(request, Init | Plan | ShowPlan | Pull)
+            # Without a wrapper, unless work remains when the call ends after our death: recording
+            # how a mutation ended, or removing a file.
+            if reads and not (spec.delete_after or spec.early_values) and ReadingChild.possible():
                 return ReadingChild.start(
                     files,
                     seed=seed,
@@ -379,7 +365,7 @@ class TerraformEngine:
             case None:
                 lines = files.stderr.read_text(errors="replace").strip().splitlines()
                 why = lines[-1] if lines else "its wrapper ended without a word"
-                raise EngineFailed("engine", f"cannot start {self._info.program[0]}: {why}")
+                raise EngineFailed("engine", f"cannot start {self.info.program[0]}: {why}")
             case FencedCall():
                 raise Fenced(f"another process has ruled out the engine call {files.identity}")
             case IdentityFile(wrapper=owner) if owner.pid != wrapper:
@@ -403,15 +389,6 @@ class TerraformEngine:
             if time.monotonic() > deadline:
                 return Liveness.ALIVE
             time.sleep(_POLL)
-
-
-def _needs_wrapper(request: Request, spec: CallSpec) -> bool:
-    """
-    Return whether work remains when the call ends after our death: recording how a mutation ended,
-    or removing a file.
-    """
-    reads = isinstance(request, Init | Plan | ShowPlan | Pull)
-    return not reads or bool(spec.delete_after or spec.early_values)
 
 
 def _leftovers(files: CallFiles, spec: CallSpec) -> tuple[Path, ...]:

@@ -281,8 +281,7 @@ class Engine(Protocol):
     It gets at most one SIGINT from us, however often we are asked to stop.
     """
 
-    @property
-    def info(self) -> EngineInfo: ...
+    info: EngineInfo
 
     def info_in(self, directory: Path) -> EngineInfo:
         """
@@ -332,16 +331,10 @@ class Engine(Protocol):
         is none.
         """
 
-    def state_in_plan(self, plan: Path) -> PulledState | None:
+    def state_in_plan(self, plan: Path, *, refreshed: bool = False) -> PulledState | None:
         """
-        Return the provider state that a saved plan was made from, before the refresh; None if the
-        file cannot be read.
-        """
-
-    def refreshed_state_in_plan(self, plan: Path) -> PulledState | None:
-        """
-        Return the provider state after the refresh of a saved plan; None if the file cannot be
-        read.
+        Return the provider state that a saved plan was made from, or that state ``refreshed``; None
+        if the file cannot be read.
         """
 
     def plan_content(self, result: CallResult) -> PlanContent:

@@ -234,12 +234,8 @@ class FakeEngine:
 
     def __init__(self, world: FakeWorld, *, info: EngineInfo | None = None) -> None:
         self._world = world
-        self._info = info or EngineInfo("terraform", "1.11.4", ("fake",), "option", "a fake")
+        self.info = info or EngineInfo("terraform", "1.11.4", ("fake",), "option", "a fake")
         self._waiting: set[tuple[Path, str]] = set()
-
-    @property
-    def info(self) -> EngineInfo:
-        return self._info
 
     def call(
         self,
@@ -353,19 +349,13 @@ class FakeEngine:
         except (OSError, ValueError, KeyError) as exc:
             raise EngineFailed("surgery", f"{file} is no provider state: {exc}") from exc
 
-    def state_in_plan(self, plan: Path) -> PulledState | None:
-        try:
-            return _parsed(json.loads(plan.read_text())["state"])
-        except (OSError, ValueError, KeyError):
-            return None
-
-    def refreshed_state_in_plan(self, plan: Path) -> PulledState | None:
+    def state_in_plan(self, plan: Path, *, refreshed: bool = False) -> PulledState | None:
         try:
             data = json.loads(plan.read_text())
             state = json.loads(data["state"])
         except (OSError, ValueError, KeyError):
             return None
-        for address in data.get("dropped", ()):
+        for address in data.get("dropped", ()) if refreshed else ():
             state["things"].pop(address, None)
         return _parsed(json.dumps(state))
 

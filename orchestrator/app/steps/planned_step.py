@@ -491,7 +491,7 @@ def _dropped(services: Services, plan: EnginePlan) -> tuple[StateObject, ...]:
     Return the objects that the plan's refresh removed from the provider state, including deposed
     ones.
     """
-    refreshed = services.engine.refreshed_state_in_plan(plan.file)
+    refreshed = services.engine.state_in_plan(plan.file, refreshed=True)
     if refreshed is None:
         vanished = plan.journal.vanished
         return tuple(o for o in plan.before.objects if o.address in vanished and o.deposed is None)
