@@ -7,8 +7,10 @@ that a machine made or checked, never text from a person, an engine or a provide
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
+from decimal import Decimal
 from typing import Annotated, Any
 
 from msgspec import Struct
@@ -213,3 +215,23 @@ def is_credential(name: str, value: Json) -> bool:
         return False
     has_secret_name = name not in _NO_CREDENTIALS and CREDENTIAL.search(name) is not None
     return has_secret_name or _CREDENTIAL_IN_TEXT.search(value) is not None
+
+
+def scalar_text(value: Json) -> str:
+    """
+    Return a scalar as text, as Terraform converts it: true, 12, 1.5; "" for None.
+
+    >>> scalar_text(True), scalar_text(12.0), scalar_text(1e-7)
+    ('true', '12', '0.0000001')
+    """
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case float() if value.is_integer():
+            return str(int(value))
+        case float() if math.isfinite(value):
+            return format(Decimal(repr(value)), "f")
+        case _:
+            return str(value)

@@ -14,21 +14,16 @@ from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import (
     STORE_URLS,
+    Backend,
     DriftRule,
     InputValue,
     Policy,
     store_url_problem,
 )
+from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.text import Json, did_you_mean, is_date, is_text
 from orchestrator.errors import Invalid
-from orchestrator.loading.environments import (
-    DEFAULT,
-    EffectiveBlueprint,
-    check_extends,
-    choose_environment,
-    effective_blueprint,
-)
 from orchestrator.loading.files import read_text
 from orchestrator.loading.inputs import (
     InputPolicy,
@@ -38,21 +33,18 @@ from orchestrator.loading.inputs import (
     file_sources,
     option_sources,
 )
-from orchestrator.loading.located_templates import (
-    LocatedTemplate,
-    ReferenceRules,
-    known_values,
-    locate,
-)
 from orchestrator.loading.project import ProjectFiles, project_files
-from orchestrator.loading.raw_steps import (
-    RawBackend,
-    RawStep,
-    check_shape,
-    parse_backend,
-    parse_step,
+from orchestrator.loading.reference_rules import ReferenceRules, known_values, template_of
+from orchestrator.loading.schema import (
+    DEFAULT,
+    EffectiveBlueprint,
+    RawBlueprint,
+    check_extends,
+    choose_environment,
+    effective_blueprint,
+    parse_blueprint,
 )
-from orchestrator.loading.schema import RawBlueprint, parse_blueprint
+from orchestrator.loading.steps import RawStep, check_shape, parse_backend, parse_step
 from orchestrator.project import BlueprintSelection, ProjectContext
 from orchestrator.trust import Trust
 
@@ -173,7 +165,7 @@ class ReadBlueprint(Struct, frozen=True):
     blueprint: RawBlueprint
     effective: EffectiveBlueprint
     raw_steps: Mapping[str, RawStep]
-    backend: RawBackend
+    backend: Backend
     policy: Policy
     drift_rules: tuple[DriftRule, ...]
     problems: Problems
@@ -235,8 +227,8 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
     )
 
 
-def used_inputs(values: Iterable[LocatedTemplate]) -> frozenset[str]:
-    return frozenset().union(*(value.template.names("input") for value in values))
+def used_inputs(templates: Iterable[Template]) -> frozenset[str]:
+    return frozenset().union(*(template.names("input") for template in templates))
 
 
 def resolve_inputs(
@@ -296,7 +288,7 @@ def _input_sources(reading: ReadBlueprint) -> Iterator[tuple[str, InputSource]]:
 
 
 def environment_variables(
-    values: Iterable[LocatedTemplate],
+    templates: Iterable[Template],
     environ: Mapping[str, str],
     *,
     input_policy: InputPolicy,
@@ -307,19 +299,19 @@ def environment_variables(
     are required.
     """
     variables: dict[str, str] = {}
-    for value in values:
-        for use in value.template.uses:
+    for template in templates:
+        for use in template.uses:
             if use.reference.kind != "env":
                 continue
             name = use.reference.names[0]
             if name in environ and not is_text(environ[name]):
                 message = f"the environment variable {name} is not UTF-8 text"
-                problems.add(message, value.location(use))
+                problems.add(message, template.location(use))
             elif name in environ:
                 variables[name] = environ[name]
             elif input_policy is InputPolicy.REQUIRED:
                 message = f"the environment variable {name} is not set"
-                problems.add(message, value.location(use))
+                problems.add(message, template.location(use))
     return variables
 
 
@@ -333,16 +325,16 @@ def operations_url(reading: ReadBlueprint, *, input_policy: InputPolicy) -> str 
     fields = problems.settings(node, ("url",), what="operations")
     if "url" not in fields or not problems.url(fields["url"], what="operations.url"):
         return None
-    value = locate(fields["url"], problems)
+    template = template_of(fields["url"], problems)
     before = len(list(problems))
-    _URL_RULES.check(value, problems)
+    _URL_RULES.check(template, problems)
     env = environment_variables(
-        [value], reading.context.environ, input_policy=input_policy, problems=problems
+        [template], reading.context.environ, input_policy=input_policy, problems=problems
     )
-    if len(list(problems)) > before or len(env) < len(value.template.names("env")):
+    if len(list(problems)) > before or len(env) < len(template.names("env")):
         return None
     look_up = known_values(reading.blueprint.name, reading.effective.name, environ=env)
-    url = str(value.template.resolve(look_up).value)
+    url = str(template.resolve(look_up).value)
     if (wrong := store_url_problem(url, reading.context.environ)) is not None:
         problems.add(f"operations.url: {wrong}", fields["url"].at, hint=f"use {STORE_URLS}")
         return None

@@ -9,10 +9,9 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct
-
 from orchestrator.backend_location import location
 from orchestrator.domain.blueprint.blueprint import (
+    CheckSpec,
     CommandHook,
     Constraint,
     Deployment,
@@ -20,13 +19,12 @@ from orchestrator.domain.blueprint.blueprint import (
     EngineRequirement,
     InputValue,
 )
-from orchestrator.domain.blueprint.references import Unresolvable
+from orchestrator.domain.blueprint.references import Template, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
-from orchestrator.domain.target import Target
+from orchestrator.domain.target import HOOK_KINDS, HookKind, Target
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location, Refused
 from orchestrator.loading import sources
-from orchestrator.loading.behaviour import Behaviour, parse_behaviour
 from orchestrator.loading.blueprint_file import (
     ReadBlueprint,
     environment_variables,
@@ -35,30 +33,30 @@ from orchestrator.loading.blueprint_file import (
     resolve_inputs,
     used_inputs,
 )
-from orchestrator.loading.environments import DEFAULT, effective_blueprint, merge_step
 from orchestrator.loading.files import read_text
-from orchestrator.loading.hooks import RawHook, parse_hooks
 from orchestrator.loading.inputs import InputPolicy, check_written
-from orchestrator.loading.linking import StepLinker, StoredModule
-from orchestrator.loading.located_templates import known_values
-from orchestrator.loading.raw_steps import RawStep, backend_rules, parse_backend, parse_step
-from orchestrator.loading.schema import RawBlueprint, parse_blueprint
-from orchestrator.loading.sources import is_from
+from orchestrator.loading.linking import StepLinker, StoredModule, check_values, parse_hooks
+from orchestrator.loading.reference_rules import known_values
+from orchestrator.loading.schema import (
+    DEFAULT,
+    RawBlueprint,
+    effective_blueprint,
+    merge_step,
+    parse_blueprint,
+)
+from orchestrator.loading.steps import (
+    RawStep,
+    backend_rules,
+    parse_backend,
+    parse_behaviour,
+    parse_step,
+)
 from orchestrator.loading.summary import store_location
 from orchestrator.project import BlueprintSelection, ProjectContext
 from orchestrator.trust import Trust
 
 # Where the provider states of a project lie, as its blueprints say: each place belongs to one
 # target.
-
-
-class _Declared(Struct, frozen=True):
-    """
-    A target, and where its backend is declared.
-    """
-
-    target: Target
-    at: Location
 
 
 def check_state_locations(reading: ReadBlueprint, inputs: Mapping[str, InputValue]) -> None:
@@ -69,24 +67,21 @@ def check_state_locations(reading: ReadBlueprint, inputs: Mapping[str, InputValu
     For other environments and blueprints only values written in files are known; a location that
     depends on command-line inputs is not compared.
     """
-    places: dict[str, list[_Declared]] = {}
+    places: dict[str, dict[Target, Location]] = {}
     for other in _declared_blueprints(reading):
         own = other.path == reading.path and other.effective.name == reading.effective.name
         other = reading if own else other
         values = inputs if own else _written_inputs(other)
-        for declared, place in _places(other, values):
-            places.setdefault(place, []).append(declared)
+        for target, at, place in _places(other, values):
+            places.setdefault(place, {}).setdefault(target, at)
     here = (reading.blueprint.name, reading.effective.name)
     for group in places.values():
-        targets = sorted({str(item.target) for item in group})
-        if len(targets) < 2 or here not in [
-            (item.target.blueprint, item.target.environment) for item in group
-        ]:
+        targets = sorted(group, key=str)
+        if len(targets) < 2 or here not in [(t.blueprint, t.environment) for t in targets]:
             continue
-        first = min(group, key=lambda item: str(item.target))
         reading.problems.add(
-            f"{', '.join(targets)} would share one provider state",
-            first.at,
+            f"{', '.join(map(str, targets))} would share one provider state",
+            group[targets[0]],
             "put ${blueprint.name}, ${environment} and ${step.name} into the backend's settings; "
             "each state belongs to one target",
         )
@@ -150,10 +145,10 @@ def _written_inputs(reading: ReadBlueprint) -> Mapping[str, InputValue]:
 
 def _places(
     reading: ReadBlueprint, inputs: Mapping[str, InputValue]
-) -> Iterator[tuple[_Declared, str]]:
+) -> Iterator[tuple[Target, Location, str]]:
     """
-    Yield the targets of a blueprint in an environment (steps and module hooks), each with its state
-    location, if known.
+    Yield the targets of a blueprint in an environment (steps and module hooks), each with the place
+    of its backend in the file and its state location, if known.
     """
     blueprint, environment = reading.blueprint.name, reading.effective.name
     # A secret is no part of an address.
@@ -161,10 +156,11 @@ def _places(
     for step in reading.raw_steps.values():
         hooks = parse_hooks(step, Problems()).values()
         look_up = known_values(blueprint, environment, step=step.name, inputs=values)
-        for raw in (step, *(hook.step for hook in hooks if hook.step is not None)):
+        roots = (hook.work for hook in hooks if isinstance(hook.work, RawStep))
+        for raw in (step, *roots):
             backend = raw.backend
             try:
-                config = backend.config.template.resolve(look_up).value or {}
+                config = backend.config.resolve(look_up).value or {}
                 place = location(backend.type, config, reading.project.project_dir)
             except Unresolvable:
                 continue  # what is wrong with it is told where the blueprint is loaded itself
@@ -176,46 +172,29 @@ def _places(
             if backend.type == "local":
                 place = os.path.realpath(reading.project.project_dir / place)
             target = Target(blueprint, environment, raw.name)
-            yield _Declared(target, _backend_at(raw)), f"{backend.type} {place}"
+            yield target, _backend_at(raw), f"{backend.type} {place}"
 
 
 def _backend_at(step: RawStep) -> Location:
-    at = step.backend.config.node.at
-    return at if at.line else step.at
+    at = step.backend.config.location()
+    return at if at and at.line else step.at
 
 
 # The parts of a blueprint that the operator's trust file forbids.
 
 
-def check_behaviour(
-    trust: Trust, behaviour: Behaviour, hooks: Iterable[RawHook], problems: Problems
-) -> None:
+def _programs(
+    checks: Iterable[CheckSpec], hooks: Mapping[HookKind, object]
+) -> Iterator[tuple[str, Template]]:
     """
-    Add a problem for each check and hook of a step that would run a program.
+    Yield the checks and hooks of a step that run a program: what it is, and where.
     """
-    for spec, value in behaviour.checks:
-        if spec.kind == "command":
-            trust.check_command("verify.command", value.node.at, problems)
-    for hook in hooks:
-        if hook.argv is not None:
-            trust.check_command(f"{hook.kind}.command", hook.argv.node.at, problems)
-
-
-def check_inputs(trust: Trust, blueprint: RawBlueprint, problems: Problems) -> None:
-    """
-    Add a problem for each input, in any environment, whose value comes from a program.
-    """
-    for node in _values(blueprint):
-        if is_from(node) and "command" in node.fields["from"].fields:
-            at = node.fields["from"].fields["command"].at
-            trust.check_command("from.command", at, problems)
-
-
-def _values(blueprint: RawBlueprint) -> Iterator[Node]:
-    yield from (item.default for item in blueprint.inputs.values() if item.default is not None)
-    for environment in blueprint.environments.values():
-        if environment.inputs is not None:
-            yield from environment.inputs.fields.values()
+    for check in checks:
+        if check.kind == "command":
+            yield "verify.command", check.settings
+    for kind, hook in hooks.items():
+        if isinstance(hook, CommandHook):
+            yield f"{kind}.command", hook.argv
 
 
 def check_trusted(trust: Trust, deployment: Deployment) -> None:
@@ -225,19 +204,10 @@ def check_trusted(trust: Trust, deployment: Deployment) -> None:
     if trust.commands:
         return
     for step in deployment.steps.values():
-        kinds = [f"verify.{check.kind}" for check in step.verify if check.kind == "command"]
-        kinds += [
-            f"{kind}.command"
-            for kind, hook in (
-                ("compensate", step.compensate), ("before_destroy", step.before_destroy)
-            )
-            if isinstance(hook, CommandHook)
-        ]  # fmt: skip
-        if kinds:
-            what = f"{kinds[0]} of step {step.name!r}"
+        for what, _ in _programs(step.verify, {kind: step.hook(kind) for kind in HOOK_KINDS}):
             raise Refused(
                 "untrusted",
-                trust.forbidden(what, "commands: false"),
+                trust.forbidden(f"{what} of step {step.name!r}", "commands: false"),
                 hint="take it out of the blueprint; who runs the tool may allow it",
             )
 
@@ -266,32 +236,31 @@ def load_deployment(
             raw_step = parse_step(
                 name, merged, blueprint.step_at[name], reading.effective, problems
             )
-            behaviour = parse_behaviour(raw_step.fields, {}, problems)
-            hooks = parse_hooks(raw_step, problems)
-            check_behaviour(trust, behaviour, hooks.values(), problems)
-    check_written(blueprint, problems)
-    check_inputs(trust, blueprint, problems)
+            checks = parse_behaviour(raw_step, {}, problems)["verify"]
+            hooks = {kind: hook.work for kind, hook in parse_hooks(raw_step, problems).items()}
+            for what, template in _programs(checks, hooks):
+                trust.check_command(what, template.location(), problems)
+    check_written(blueprint, trust, problems)
     engine = _engine(reading.effective.settings.engine, problems)
-    linker = StepLinker(
-        blueprint=blueprint,
-        project=reading.project,
-        base=reading.path.parent,
-        problems=problems,
-        modules_from="recorded" if input_policy is InputPolicy.AVAILABLE else "present",
-        stored_modules=stored_modules or {},
-        engine=_engine_kind(project, selection, engine),
-    )
-    linked, graph = linker.link(reading.raw_steps)
-    for step in linked.values():
-        check_behaviour(trust, step.behaviour, step.hooks.values(), problems)
+    steps, graph = StepLinker(
+        reading,
+        "recorded" if input_policy is InputPolicy.AVAILABLE else "present",
+        stored_modules or {},
+        _engine_kind(project, selection, engine),
+    ).link()
+    for step in steps.values():
+        for what, template in _programs(
+            step.verify, {kind: step.hook(kind) for kind in HOOK_KINDS}
+        ):
+            trust.check_command(what, template.location(), problems)
     input_policy = input_policy if reading.environment_is_valid else InputPolicy.CHECK_ONLY
-    values = [value for step in linked.values() for value in step.templates()]
+    templates = [template for step in steps.values() for template in step.templates()]
     env = environment_variables(
-        values, project.environ, input_policy=input_policy, problems=problems
+        templates, project.environ, input_policy=input_policy, problems=problems
     )
     # What a hook refers to need not be set before the hook is carried out.
     env |= environment_variables(
-        [v for step in linked.values() for hook in step.hooks.values() for v in hook.values()],
+        [template for step in steps.values() for template in step.hook_templates()],
         project.environ,
         input_policy=InputPolicy.AVAILABLE,
         problems=problems,
@@ -300,17 +269,22 @@ def load_deployment(
     inputs = resolve_inputs(
         reading,
         input_policy=input_policy,
-        used=used_inputs(values),
+        used=used_inputs(templates),
         run_command=run_command,
-        secret=used_inputs(v for step in linked.values() for v in step.sensitive_templates()),
+        secret=used_inputs(
+            template
+            for step in steps.values()
+            for root in step.roots()
+            for name, template in root.inputs.items()
+            if name in root.module.variables and root.module.variables[name].secret
+        ),
         secrets=list(env.values()),
         unavailable=unavailable,
     )
     rules = backend_rules(blueprint, inputs)
-    for step in linked.values():
-        step.check_values(
-            rules, inputs, Problems() if input_policy is InputPolicy.AVAILABLE else problems
-        )
+    misfits = Problems() if input_policy is InputPolicy.AVAILABLE else problems
+    for step in steps.values():
+        check_values(step, rules, inputs, misfits)
     url = operations_url(reading, input_policy=input_policy)
     if reading.environment_is_valid:
         check_state_locations(reading, inputs)
@@ -323,7 +297,7 @@ def load_deployment(
         project_dir=str(reading.project.project_dir),
         path=reading.project.show(reading.path),
         inputs=inputs,
-        steps={name: step.step(graph.needs(name)) for name, step in linked.items()},
+        steps=steps,
         graph=graph,
         engine=engine,
         operations=store_location(reading, inputs, url or project.settings.operations_url),

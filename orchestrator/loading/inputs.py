@@ -15,21 +15,21 @@ from typing import Literal
 from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, InputValue
-from orchestrator.domain.blueprint.references import Unresolvable
+from orchestrator.domain.blueprint.references import Template, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import INEXACT, Node, Problems, node_of, parse_document
 from orchestrator.domain.text import Json, did_you_mean
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location
 from orchestrator.loading.files import read_values
-from orchestrator.loading.located_templates import (
-    LocatedTemplate,
+from orchestrator.loading.reference_rules import (
     ReferenceRules,
     known_values,
-    locate,
+    template_of,
 )
 from orchestrator.loading.schema import Declaration, RawBlueprint
 from orchestrator.loading.sources import FromMapping, fetch, is_from, parse_from
 from orchestrator.loading.types import check_attributes, convert
+from orchestrator.trust import Trust
 
 
 class InputSource(Struct, frozen=True):
@@ -165,13 +165,13 @@ class InputPolicy(StrEnum):
     CHECK_ONLY = "checks"  # only what is written is checked: commands do not run
 
 
-def check_written(blueprint: RawBlueprint, problems: Problems) -> None:
+def check_written(blueprint: RawBlueprint, trust: Trust, problems: Problems) -> None:
     """
     Add the problems of values that are written in the blueprint, in all environments.
     """
     for declaration in blueprint.inputs.values():
         if declaration.default is not None:
-            _check_value(declaration, declaration.default, problems)
+            _check_value(declaration, declaration.default, trust, problems)
     for environment in blueprint.environments.values():
         if environment.inputs is None:
             continue
@@ -183,23 +183,25 @@ def check_written(blueprint: RawBlueprint, problems: Problems) -> None:
                     f"there is no input {name!r}", at, did_you_mean(name, blueprint.inputs)
                 )
             else:
-                _check_value(declared, node, problems)
+                _check_value(declared, node, trust, problems)
 
 
-def _check_value(declaration: Declaration, node: Node, problems: Problems) -> None:
+def _check_value(declaration: Declaration, node: Node, trust: Trust, problems: Problems) -> None:
     name = declaration.name
     if is_from(node):
-        parse_from(node, problems)
+        source = parse_from(node, problems)
+        if source is not None and source.kind == "command":
+            trust.check_command("from.command", source.node.at, problems)
         return
     if "from" in node.fields and declaration.type.kind not in ("any", "map", "object"):
         hint = "from: {env: NAME}, from: {command: [...]} or from: {file: PATH}"
         problems.add(f"input {name!r}: `from` is not understood", node.fields["from"].at, hint)
         return
-    value = locate(node, problems)
-    _RULES.check(value, problems)
-    if value.literal:
+    template = template_of(node, problems)
+    _RULES.check(template, problems)
+    if template.literal:
         _as_declared(declaration, node, problems)
-    from_env = any(use.reference.kind == "env" for use in value.template.uses)
+    from_env = any(use.reference.kind == "env" for use in template.uses)
     if declaration.sensitive and not from_env and node.plain is not None:
         hint = "use ${env.NAME}, from: {command: [...]}, an input file or the environment"
         problems.add(
@@ -329,21 +331,21 @@ class InputResolver(Struct, frozen=True):
     def _from_blueprint(
         self, declaration: Declaration, candidate: InputSource, reference: Json
     ) -> InputValue | None:
-        value = locate(candidate.node, Problems())
-        if value.broken:
+        template = template_of(candidate.node, Problems())
+        if template.broken:
             return None
-        if value.literal:
+        if template.literal:
             typed = _as_declared(declaration, candidate.node, self.problems)
             return _input(declaration, typed, candidate.origin, reference)
-        if not self._all_set(value):
+        if not self._all_set(template):
             return None
         try:
             look_up = known_values(self.blueprint, self.environment, environ=self.environ)
-            resolved = value.template.resolve(look_up)
+            resolved = template.resolve(look_up)
         except Unresolvable as exc:
-            self.problems.add(str(exc), value.node.location(exc.path))
+            self.problems.add(str(exc), candidate.node.location(exc.path))
             return None
-        use = value.template.uses[0]
+        use = template.uses[0]
         if use.whole and not use.path:
             node = from_text(declaration, str(resolved.value), candidate.at, self.problems)
             if use.reference.kind == "env":
@@ -356,18 +358,18 @@ class InputResolver(Struct, frozen=True):
             declaration = replace(declaration, sensitive=True)
         return _input(declaration, typed, shown, reference)
 
-    def _all_set(self, value: LocatedTemplate) -> bool:
+    def _all_set(self, template: Template) -> bool:
         unset = [
             use
-            for use in value.template.uses
+            for use in template.uses
             if use.reference.kind == "env" and use.reference.names[0] not in self.environ
         ]
         for use in unset:
-            self._unset(use.reference.names[0], value.location(use))
+            self._unset(use.reference.names[0], template.location(use))
         allowed = ("env", "blueprint_name", "environment")
-        return not unset and all(use.reference.kind in allowed for use in value.template.uses)
+        return not unset and all(use.reference.kind in allowed for use in template.uses)
 
-    def _unset(self, variable: str, at: Location) -> None:
+    def _unset(self, variable: str, at: Location | None) -> None:
         if self.input_policy is InputPolicy.REQUIRED:
             self.problems.add(f"the environment variable {variable} is not set", at)
 

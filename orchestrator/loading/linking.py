@@ -1,12 +1,13 @@
 """
-Links steps with their modules and with each other, and checks every name that one uses of another.
+Links steps with their modules, their hooks and each other, and checks every name that one uses of
+another.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import (
     Backend,
+    CommandHook,
     EngineKind,
     Hook,
     InputValue,
@@ -23,24 +25,35 @@ from orchestrator.domain.blueprint.blueprint import (
     Variable,
 )
 from orchestrator.domain.blueprint.check_settings import validate_check
-from orchestrator.domain.blueprint.graph import Graph
+from orchestrator.domain.blueprint.graph import (
+    CycleFound,
+    Graph,
+    compensation_order,
+    derived_backend,
+)
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
-from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
-from orchestrator.domain.target import HookKind, shown_step
+from orchestrator.domain.blueprint.yaml_tree import Node, Problems, node_of, without_nulls
+from orchestrator.domain.target import HOOK_KINDS, HookKind, hook_step_name, shown_step
 from orchestrator.domain.text import did_you_mean
-from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location
-from orchestrator.loading.behaviour import Behaviour, parse_behaviour, parse_defaults, read_defaults
-from orchestrator.loading.hooks import RawHook, check_order, check_references, parse_hooks
-from orchestrator.loading.located_templates import LocatedTemplate, ReferenceRules
+from orchestrator.loading.blueprint_file import ReadBlueprint
 from orchestrator.loading.modules import read_module, split_reference
-from orchestrator.loading.project import ProjectFiles
-from orchestrator.loading.raw_steps import RawStep, step_graph
-from orchestrator.loading.schema import RawBlueprint
+from orchestrator.loading.reference_rules import ReferenceRules, template_of
+from orchestrator.loading.schema import duration
+from orchestrator.loading.steps import (
+    Behaviour,
+    RawStep,
+    parse_behaviour,
+    parse_defaults,
+    read_defaults,
+    step_graph,
+)
 from orchestrator.loading.types import ANY, Type, convert, parse_type
 
 #: How sources that are fetched begin: by a scheme, forced to one (``git::``), or by a user's name.
 _REMOTE = re.compile(r"[a-z0-9+.-]+:(:|//)|[\w.-]+@", re.IGNORECASE)
+#: Stands for a module that cannot be read, which is a problem by itself.
+_UNREAD = Module(directory="", variables={}, outputs={})
 
 
 class StoredModule(Struct, frozen=True):
@@ -56,242 +69,192 @@ class StoredModule(Struct, frozen=True):
 
 class StepLinker(Struct, frozen=True):
     """
-    Links the steps of one blueprint. ``base`` is the directory of the blueprint.
+    Links the steps of one blueprint.
 
-    ``modules_from`` is "recorded"
-    for commands that work from recorded snapshots: then it is no problem if a module can no longer
-    be read or no longer fits its step. ``stored_modules`` replace those of the project, by step.
+    ``modules_from`` is "recorded" for commands that work from recorded snapshots: then it is no
+    problem if a module can no longer be read or no longer fits its step. ``stored_modules`` replace
+    those of the project, by step.
     """
 
-    blueprint: RawBlueprint
-    project: ProjectFiles
-    base: Path
-    problems: Problems
-    modules_from: Literal["present", "recorded"] = "present"
-    stored_modules: Mapping[str, StoredModule] = field(default_factory=dict)
-    engine: EngineKind = "terraform"
+    reading: ReadBlueprint
+    modules_from: Literal["present", "recorded"]
+    stored_modules: Mapping[str, StoredModule]
+    engine: EngineKind
+    modules: dict[tuple[Path, Path | None], Module | None] = field(default_factory=dict)
 
-    def link(self, raw_steps: Mapping[str, RawStep]) -> tuple[dict[str, LinkedStep], Graph]:
+    def link(self) -> tuple[dict[str, Step], Graph]:
         """
         Return the steps with their modules and hooks, and their order; problems are collected.
         """
-        cache: dict[tuple[Path, str | None], Module | None] = {}
-        steps = {name: self._step(raw_step, cache) for name, raw_step in raw_steps.items()}
-        modules = {name: step.module for name, step in steps.items()}
-        graph = step_graph(raw_steps, self.problems)
+        raw_steps, problems = self.reading.raw_steps, self.reading.problems
+        hooks = {name: parse_hooks(raw_step, problems) for name, raw_step in raw_steps.items()}
+        graph = step_graph(raw_steps, problems)
+        steps = {
+            name: self._step(raw_step, hooks[name], graph) for name, raw_step in raw_steps.items()
+        }
         if self.modules_from == "present":
-            for step in steps.values():
+            modules = {name: _known(step.module) for name, step in steps.items()}
+            for name, step in steps.items():
                 self._check_references(step, modules)
-                self._check_variables(step)
-                for kind, hook in step.hooks.items() if len(graph) else ():
-                    check_references(step.raw, hook, modules, graph, self.problems)
-                    if kind in step.hook_steps:
-                        self._check_variables(step.hook_steps[kind])
-        check_order({name: step.hooks for name, step in steps.items()}, graph, self.problems)
+                for hook in hooks[name].values() if len(graph) else ():
+                    _check_hook(hook, step, modules, graph, problems)
+        _check_order(hooks, graph, problems)
         return steps, graph
 
-    def _step(
-        self, raw_step: RawStep, cache: dict[tuple[Path, str | None], Module | None]
-    ) -> LinkedStep:
-        stored = self.stored_modules.get(raw_step.name)
-        module = stored.module if stored else self._module(raw_step, cache)
-        written = raw_step.module.text if raw_step.module else ""
-        hooks = parse_hooks(raw_step, self.problems)
-        return LinkedStep(
-            raw=raw_step,
-            module=module,
-            module_ref=stored.module_ref if stored else written,
-            behaviour=self._behaviour(raw_step, module),
-            hooks=hooks,
-            hook_steps={
-                kind: self._step(hook.step, cache)
-                for kind, hook in hooks.items()
-                if hook.step is not None
-            },
-        )
-
-    def _module(
-        self, raw_step: RawStep, cache: dict[tuple[Path, str | None], Module | None]
-    ) -> Module | None:
-        if raw_step.module is None:
-            return None
-        if self.modules_from == "recorded":
-            # The recorded module is used, and the current one must not block the command.
-            current = replace(self, modules_from="present", problems=Problems())
-            place = os.path.normpath(self.base / split_reference(raw_step.module.text)[0])
-            stub = Module(directory=place, variables={}, outputs={})
-            return current._module(raw_step, cache) or stub
-        at = raw_step.module.at
-        if _REMOTE.match(raw_step.module.text):
-            hint = "fetch it into the project first; modules are local directories"
-            message = f"the module {raw_step.module.text!r} is not a local directory"
-            self.problems.add(message, at, hint)
-            return None
-        name, package = split_reference(raw_step.module.text)
-        directory = self._directory(name, at)
-        around = self._directory(package, at) if package else None
-        if directory is None or (package and around is None):
-            return None
-        key = (directory, str(around) if around else None)
-        if key not in cache:
-            cache[key] = self._read(directory, around)
-        return cache[key]
-
-    def _directory(self, name: str, at: Location) -> Path | None:
-        return self.project.module_directory(name, at, base=self.base, problems=self.problems)
-
-    def _read(self, directory: Path, package: Path | None) -> Module | None:
-        try:
-            shown = self.project.show(directory)
-            return read_module(directory, shown=shown, package=package, engine=self.engine)
-        except Invalid as exc:
-            self.problems.extend(exc.problems)
-            return None
-
-    def _behaviour(self, raw_step: RawStep, module: Module | None) -> Behaviour:
-        if module is None:
-            return parse_behaviour(raw_step.fields, {}, self.problems)
-        directory = Path(module.directory)
-        shown = self.project.show(directory)
-        stored = self.stored_modules.get(raw_step.name)
+    def _step(self, raw: RawStep, hooks: Mapping[HookKind, RawHook], graph: Graph) -> Step:
+        """
+        Return the step. A literal input is converted to the type of its variable here, while its
+        notation is known (``1.10`` stays text).
+        """
+        problems, stored = self.reading.problems, self.stored_modules.get(raw.name)
         if stored is not None:
-            defaults = parse_defaults(stored.defaults, shown=shown, problems=self.problems)
+            module: Module | None = stored.module
+        elif self.modules_from == "recorded" and raw.module is not None:
+            # The recorded module is used, and the current one must not block the command.
+            place = self.reading.path.parent / split_reference(raw.module.text)[0]
+            stub = Module(directory=os.path.normpath(place), variables={}, outputs={})
+            module = self._module(raw, Problems()) or stub
         else:
-            defaults = read_defaults(directory, shown=shown, problems=self.problems)
-        return parse_behaviour(raw_step.fields, defaults, self.problems)
-
-    def _check_references(self, step: LinkedStep, modules: Mapping[str, Module | None]) -> None:
-        raw_step, module, behaviour = step.raw, step.module, step.behaviour
-        declared = self.blueprint.inputs
-        general = ReferenceRules("a step", inputs=declared, steps=modules, itself=raw_step.name)
-        for value in (*raw_step.inputs.values(), *raw_step.providers.values()):
-            general.check(value, self.problems)
-        variables = module.variables if module else raw_step.inputs
-        for what, values in (("identity", behaviour.identity), ("search", behaviour.search)):
-            rules = ReferenceRules(what, inputs=variables, each_key=True)
-            for value in values.values():
-                rules.check(value, self.problems)
-        outputs = module.outputs if module else None
-        for spec, value in behaviour.checks:
-            if outputs is not None:
-                rules = ReferenceRules("verify", inputs=variables, outputs=outputs)
-                rules.check(value, self.problems)
-            if value.literal:
-                settings = value.template.resolve(_no_value).value
-                for message in validate_check(spec.kind, settings):
-                    self.problems.add(f"{spec.kind}: {message}", value.node.at)
-
-    def _check_variables(self, step: LinkedStep) -> None:
-        raw_step, module = step.raw, step.module
-        if module is None:
-            return
-        written = raw_step.fields.get("inputs")
-        if written is not None and written.kind != "map" and written.value is not None:
-            return  # it is told by itself: which inputs are meant is not known
-        what = f"the module of {shown_step(raw_step.name)}"
-        for name, value in raw_step.inputs.items():
-            variable = module.variables.get(name)
-            if variable is None:
-                hint = did_you_mean(name, module.variables)
-                at = raw_step.input_at[name]
-                self.problems.add(f"{what} has no variable {name!r}", at, hint)
-            elif value.literal:
-                convert(_type_of(variable), value.node, self.problems, what=f"variable {name!r}")
-        for variable in module.variables.values():
-            if variable.required and variable.name not in raw_step.inputs:
-                at = raw_step.module.at if raw_step.module else raw_step.at
-                message = f"{shown_step(raw_step.name)} does not set {variable.name!r}"
-                hint = f"the module requires it: {variable.at}" if variable.at else ""
-                self.problems.add(message, at, hint)
-
-
-class LinkedStep(Struct, frozen=True):
-    """
-    A step with its module (None if it could not be read, which is a problem), the reference of that
-    module, and its behaviour. ``hooks`` are as written; ``hook_steps`` are those that are modules.
-    """
-
-    raw: RawStep
-    module: Module | None
-    module_ref: str
-    behaviour: Behaviour
-    hooks: Mapping[HookKind, RawHook]
-    hook_steps: Mapping[HookKind, LinkedStep]
-
-    def templates(self) -> Iterator[LocatedTemplate]:
-        """
-        Yield the templates of the step, without those of its hooks.
-        """
-        yield from self.raw.inputs.values()
-        yield from self.raw.providers.values()
-        yield self.raw.backend.config
-        yield from self.behaviour.identity.values()
-        yield from self.behaviour.search.values()
-        yield from (value for _, value in self.behaviour.checks)
-
-    def sensitive_templates(self) -> Iterator[LocatedTemplate]:
-        """
-        Yield the templates passed to sensitive or ephemeral variables of the step and its hooks.
-        """
-        variables = self.module.variables if self.module else {}
-        for name, value in self.raw.inputs.items():
-            if name in variables and variables[name].secret:
-                yield value
-        for hook in self.hook_steps.values():
-            yield from hook.sensitive_templates()
-
-    def check_values(
-        self, rules: ReferenceRules, inputs: Mapping[str, InputValue], problems: Problems
-    ) -> None:
-        """
-        Add a problem for each input value that does not fit the variable it is passed to, and for
-        each reference that ``rules`` do not allow in a backend configuration.
-        """
-        rules.check(self.raw.backend.config, problems)
-        for name, item in self.raw.inputs.items():
-            variable = self.module.variables.get(name) if self.module else None
-            if variable is not None:
-                _check_fit(variable, item, inputs, problems)
-
-    def step(self, needs: frozenset[str] = frozenset()) -> Step:
-        """
-        Return the step as declared. Only for a blueprint without problems.
-        """
-        raw, module, behaviour = self.raw, self.module, self.behaviour
-        if module is None:
-            raise ValueError(f"{shown_step(raw.name)} has no module")
-        after = self.hooks["compensate"].after if "compensate" in self.hooks else None
+            module = self._module(raw, problems)
+        misfits = problems if self.modules_from == "present" else Problems()
+        if module is not None:
+            _check_variables(raw, module, misfits)
+        variables = module.variables if module else {}
+        linked: dict[HookKind, Hook] = {
+            kind: ModuleHook(self._step(hook.work, {}, graph))
+            if isinstance(hook.work, RawStep)
+            else hook.work
+            for kind, hook in hooks.items()
+        }
+        after = hooks["compensate"].after if "compensate" in hooks else None
         return Step(
             name=raw.name,
-            module_ref=self.module_ref,
-            module=module,
+            module_ref=stored.module_ref if stored else raw.module_ref,
+            module=module or _UNREAD,
             inputs={
-                key: _convert_literal(item, module.variables.get(key))
-                for key, item in raw.inputs.items()
+                name: _converted(template, variables.get(name), misfits)
+                for name, template in raw.inputs.items()
             },
-            needs=needs,
-            backend=Backend(raw.backend.type, raw.backend.config.template),
-            providers={key: item.template for key, item in raw.providers.items()},
-            verify=tuple(spec for spec, _ in behaviour.checks),
-            retry=behaviour.retry,
-            refused_on=behaviour.refused_on,
-            timeout=behaviour.timeout,
-            identity={key: item.template for key, item in behaviour.identity.items()},
-            search={key: item.template for key, item in behaviour.search.items()},
+            needs=graph.needs(raw.name) if raw.name in graph else frozenset(),
+            backend=raw.backend,
+            providers=raw.providers,
             owned_by=raw.owned_by.text if raw.owned_by else None,
             retain=raw.retain,
-            verify_absence=behaviour.verify_absence or raw.verify_absence,
-            absence_timeout=behaviour.absence_timeout or raw.absence_timeout,
-            compensate=self._hook("compensate"),
+            compensate=linked.get("compensate"),
             compensate_after=None if after is None else tuple(after),
-            before_destroy=self._hook("before_destroy"),
+            before_destroy=linked.get("before_destroy"),
             at=raw.at,
+            **self._behaviour(raw, module),
         )
 
-    def _hook(self, kind: HookKind) -> Hook | None:
-        if kind in self.hook_steps:
-            return ModuleHook(self.hook_steps[kind].step())
-        return self.hooks[kind].command() if kind in self.hooks else None
+    def _module(self, raw: RawStep, problems: Problems) -> Module | None:
+        if raw.module is None:
+            return None
+        at = raw.module.at
+        if _REMOTE.match(raw.module.text):
+            hint = "fetch it into the project first; modules are local directories"
+            message = f"the module {raw.module.text!r} is not a local directory"
+            problems.add(message, at, hint)
+            return None
+        name, package = split_reference(raw.module.text)
+        project, base = self.reading.project, self.reading.path.parent
+        directory = project.module_directory(name, at, base=base, problems=problems)
+        around = None
+        if package:
+            around = project.module_directory(package, at, base=base, problems=problems)
+        if directory is None or (package and around is None):
+            return None
+        key = (directory, around)
+        if key not in self.modules:
+            shown, self.modules[key] = project.show(directory), None
+            try:
+                self.modules[key] = read_module(
+                    directory, shown=shown, package=around, engine=self.engine
+                )
+            except Invalid as exc:
+                problems.extend(exc.problems)
+        return self.modules[key]
+
+    def _behaviour(self, raw: RawStep, module: Module | None) -> Behaviour:
+        problems, stored = self.reading.problems, self.stored_modules.get(raw.name)
+        if module is None:
+            return parse_behaviour(raw, {}, problems)
+        directory = Path(module.directory)
+        shown = self.reading.project.show(directory)
+        if stored is not None:
+            defaults = parse_defaults(stored.defaults, shown=shown, problems=problems)
+        else:
+            defaults = read_defaults(directory, shown=shown, problems=problems)
+        return parse_behaviour(raw, defaults, problems)
+
+    def _check_references(self, step: Step, modules: Mapping[str, Module | None]) -> None:
+        problems, declared = self.reading.problems, self.reading.blueprint.inputs
+        general = ReferenceRules("a step", inputs=declared, steps=modules, itself=step.name)
+        for template in (*step.inputs.values(), *step.providers.values()):
+            general.check(template, problems)
+        module = _known(step.module)
+        variables = module.variables if module else step.inputs
+        for what, templates in (("identity", step.identity), ("search", step.search)):
+            rules = ReferenceRules(what, inputs=variables, each_key=True)
+            for template in templates.values():
+                rules.check(template, problems)
+        for check in step.verify:
+            if module is not None:
+                rules = ReferenceRules("verify", inputs=variables, outputs=module.outputs)
+                rules.check(check.settings, problems)
+            if check.settings.literal:
+                settings = check.settings.resolve(_no_value).value
+                for message in validate_check(check.kind, settings):
+                    problems.add(f"{check.kind}: {message}", check.settings.location())
+
+
+def _known(module: Module) -> Module | None:
+    return None if module is _UNREAD else module
+
+
+def _check_variables(raw: RawStep, module: Module, problems: Problems) -> None:
+    """
+    Add a problem for each input that the module has no variable for, and for each variable that it
+    requires and is not given.
+    """
+    written = raw.fields.get("inputs")
+    if written is not None and written.kind != "map" and written.value is not None:
+        return  # it is told by itself: which inputs are meant is not known
+    what = f"the module of {shown_step(raw.name)}"
+    for name, at in raw.input_at.items():
+        if name not in module.variables:
+            hint = did_you_mean(name, module.variables)
+            problems.add(f"{what} has no variable {name!r}", at, hint)
+    for variable in module.variables.values():
+        if variable.required and variable.name not in raw.inputs:
+            at = raw.module.at if raw.module else raw.at
+            message = f"{shown_step(raw.name)} does not set {variable.name!r}"
+            hint = f"the module requires it: {variable.at}" if variable.at else ""
+            problems.add(message, at, hint)
+
+
+def check_values(
+    step: Step, rules: ReferenceRules, inputs: Mapping[str, InputValue], problems: Problems
+) -> None:
+    """
+    Add a problem for each input value that does not fit the variable it is passed to, and for each
+    reference that ``rules`` do not allow in a backend configuration.
+    """
+    rules.check(step.backend.config, problems)
+    for name, template in step.inputs.items():
+        use = template.uses[0] if template.uses else None
+        if use is None or not use.whole or use.path or use.reference.kind != "input":
+            continue
+        variable, given = step.module.variables.get(name), inputs.get(use.reference.names[0])
+        at = template.location(use)
+        if variable is None or given is None or at is None:
+            continue
+        try:
+            nested = Resolved(given.value).at(use.reference.path).value
+        except Unresolvable as exc:
+            problems.add(f"${{{use.reference}}}: {exc}", at)
+        else:
+            convert(_type_of(variable), node_of(nested, at), problems, what=f"variable {name!r}")
 
 
 def _type_of(variable: Variable) -> Type:
@@ -305,33 +268,187 @@ def _type_of(variable: Variable) -> Type:
         return ANY
 
 
-def _convert_literal(value: LocatedTemplate, variable: Variable | None) -> Template:
-    """
-    Return the template; a literal is converted to the variable's type here, while its notation is
-    known (``1.10`` stays text).
-    """
-    if value.template.uses or variable is None:
-        return value.template
-    return Template(convert(_type_of(variable), value.node, Problems(), what=""))
-
-
-def _check_fit(
-    variable: Variable, value: LocatedTemplate, inputs: Mapping[str, InputValue], problems: Problems
-) -> None:
-    use = value.template.uses[0] if value.template.uses else None
-    if use is None or not use.whole or use.path or use.reference.kind != "input":
-        return
-    input_value = inputs.get(use.reference.names[0])
-    if input_value is None:
-        return
-    at = value.location(use)
-    try:
-        nested = Resolved(input_value.value).at(use.reference.path).value
-    except Unresolvable as exc:
-        problems.add(f"${{{use.reference}}}: {exc}", at)
-        return
-    convert(_type_of(variable), node_of(nested, at), problems, what=f"variable {variable.name!r}")
+def _converted(template: Template, variable: Variable | None, problems: Problems) -> Template:
+    node = template.node
+    if not template.literal or node is None or variable is None:
+        return template
+    what = f"variable {variable.name!r}"
+    return Template(convert(_type_of(variable), node, problems, what=what), node)
 
 
 def _no_value(_: object) -> Resolved:
     return Resolved(None)
+
+
+# The hooks of a step.
+
+
+_KEYS = ("module", "inputs", "command", "environment", "timeout")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS = "ORCHESTRATOR_"
+
+
+class RawHook(Struct, frozen=True):
+    """
+    A hook as written: a command, or a module as a step. ``after`` are the steps that it names, with
+    their places; None if it names none.
+    """
+
+    kind: HookKind
+    at: Location
+    work: CommandHook | RawStep
+    after: Mapping[str, Location] | None = None
+
+
+def parse_hooks(raw_step: RawStep, problems: Problems) -> dict[HookKind, RawHook]:
+    """
+    Return the hooks of a step; problems are collected.
+    """
+    hooks: dict[HookKind, RawHook] = {}
+    declared = without_nulls(raw_step.fields)
+    for kind in HOOK_KINDS:
+        if kind not in declared:
+            continue
+        node = declared[kind]
+        what = f"{kind} of step {raw_step.name!r}"
+        keys = (*_KEYS, "after") if kind == "compensate" else _KEYS
+        fields = problems.settings(node, keys, what=what)
+        timeout = duration(fields.get("timeout"), problems, what="timeout")
+        after = problems.entries(fields.get("after"), what="after")
+        if ("module" in fields) == ("command" in fields):
+            hint = "either `module` (with `inputs`) or `command`"
+            problems.add(f"{what} says what to do by one of two keys", node.at, hint)
+            continue
+        for key, other in (("inputs", "module"), ("environment", "command")):
+            if key in fields and other not in fields:
+                problems.add(f"{what}: `{key}` goes with `{other}`", node.key_at[key])
+        work: CommandHook | RawStep
+        if "module" in fields:
+            work = _hook_step(raw_step, kind, node, fields, problems)
+        else:
+            argv, environment = fields["command"], fields.get("environment", Node("map", node.at))
+            _check_command(argv, environment, problems, what=what)
+            work = CommandHook(
+                template_of(argv, problems), template_of(environment, problems), timeout
+            )
+        hooks[kind] = RawHook(
+            kind, node.at, work, {s: item.at for s, item in after} if "after" in fields else None
+        )
+    return hooks
+
+
+def _hook_step(
+    raw_step: RawStep, kind: HookKind, node: Node, fields: Mapping[str, Node], problems: Problems
+) -> RawStep:
+    """
+    Return a module hook as a step: with the providers of its step, and the same backend with
+    another name for the state.
+    """
+    module = fields["module"]
+    inputs = fields.get("inputs", Node("map", node.at))
+    if inputs.kind != "map":
+        problems.add(f"inputs must be a map, not {inputs.shape}", inputs.at)
+    backend = raw_step.backend
+    config = derived_backend(backend.type, backend.config.raw or {}, kind)
+    if config is None and not backend.config.broken:
+        problems.add(
+            f"{kind} of step {raw_step.name!r}: a module needs a state of its own, and where "
+            f"that would be in backend {backend.type!r} is not known",
+            node.at,
+            "use a `command` here",
+        )
+    own = Node("map", backend.config.location() or node.at)
+    return RawStep(
+        name=hook_step_name(raw_step.name, kind),
+        at=node.at,
+        fields={key: fields[key] for key in ("timeout",) if key in fields},
+        module=module if problems.text(module, what="module") else None,
+        inputs={key: template_of(item, problems) for key, item in inputs.fields.items()},
+        input_at=inputs.key_at,
+        backend=Backend(backend.type, Template(config or {}, own)),
+        providers=raw_step.providers,
+    )
+
+
+def _check_command(argv: Node, environment: Node, problems: Problems, *, what: str) -> None:
+    if argv.kind != "list" or not argv.items:
+        problems.add(f"{what}: command must be a list of a program and its arguments", argv.at)
+    for item in argv.items:
+        if item.kind != "scalar" or item.value is None:
+            problems.add(f"each entry of command must be text, not {item.shape}", item.at)
+        elif "\0" in str(item.value):
+            problems.add("an entry of command holds a NUL character", item.at)
+    if environment.kind != "map":
+        problems.add(f"environment must be a map, not {environment.shape}", environment.at)
+    for name, item in environment.fields.items():
+        if not _VARIABLE.fullmatch(name):
+            problems.add(f"{name!r} is not the name of a variable", environment.key_at[name])
+        elif name.startswith(_OURS):
+            problems.add(f"{name}: {_OURS}* is set by this tool", environment.key_at[name])
+        if item.kind != "scalar" or item.value is None:
+            problems.add(f"environment.{name} must be text, not {item.shape}", item.at)
+
+
+def _check_hook(
+    hook: RawHook,
+    step: Step,
+    modules: Mapping[str, Module | None],
+    graph: Graph,
+    problems: Problems,
+) -> None:
+    """
+    Add a problem for each reference that a hook may not use. It may use its step's inputs and
+    outputs, and the outputs of upstream steps: no other is certain to exist when it runs.
+    """
+    module = modules[step.name]
+    if module is None:
+        return
+    what = f"{hook.kind} of step {step.name!r}"
+    rules = ReferenceRules(
+        what,
+        inputs=module.variables,
+        outputs=module.outputs,
+        steps=modules,
+        itself=step.name,
+        run_id=True,
+    )
+    work = hook.work
+    templates = (
+        tuple(work.inputs.values()) if isinstance(work, RawStep) else (work.argv, work.environment)
+    )
+    for template in templates:
+        rules.check(template, problems)
+        for use in template.uses:
+            other = use.reference.names[0] if use.reference.kind == "step_output" else step.name
+            if other in modules and other not in {step.name, *graph.upstreams(step.name)}:
+                message = f"{what} refers to {other!r}, which {step.name!r} does not need"
+                problems.add(message, template.location(use), f"add `needs: [{other}]`")
+
+
+def _check_order(
+    hooks: Mapping[str, Mapping[HookKind, RawHook]], graph: Graph, problems: Problems
+) -> None:
+    """
+    Add a problem for each ``after`` that names a step without a compensation, and for compensations
+    that wait for each other.
+    """
+    declared = {name: own["compensate"] for name, own in hooks.items() if "compensate" in own}
+    before = len(list(problems))
+    for name, hook in declared.items():
+        for other, at in (hook.after or {}).items():
+            if other not in hooks:
+                problems.add(f"there is no step {other!r}", at, did_you_mean(other, hooks))
+            elif other not in declared:
+                problems.add(f"step {other!r} declares no `compensate`", at)
+            elif other == name:
+                problems.add(f"compensate of step {name!r} comes after itself", at)
+    if len(list(problems)) > before:
+        return
+    after = {
+        name: None if hook.after is None else tuple(hook.after) for name, hook in declared.items()
+    }
+    try:
+        compensation_order(graph, after)
+    except CycleFound as exc:
+        first = next(name for name in exc.path if declared[name].after)
+        problems.add(str(exc), declared[first].at, "let each of them say what it comes `after`")

@@ -19,12 +19,12 @@ from orchestrator.domain.recovery.rerun_rules import module_blobs, snapshot_blob
 from orchestrator.domain.target import is_name
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem
-from orchestrator.loading.behaviour import FILE
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import InputPolicy
 from orchestrator.loading.linking import StoredModule
 from orchestrator.loading.restore import CurrentSources, restore_deployment, stored_module
 from orchestrator.loading.sources import commands_of
+from orchestrator.loading.steps import FILE
 from orchestrator.loading.summary import load_summary
 from orchestrator.ports.run_files import RunFiles
 from orchestrator.ports.store import OperationStore

@@ -5,7 +5,7 @@ removed from the blueprint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from msgspec import Struct, field
 from orchestrator.app.inspection.orphans import find_orphans, gone_blueprint, without_steps
 from orchestrator.domain.blueprint.blueprint import (
     BlueprintSummary,
-    CommandHook,
     Deployment,
     InputValue,
     Module,
@@ -217,23 +216,11 @@ def _environment(
     Return the recorded environment variables with current values; one that a step needs must be
     set.
     """
-    templates = [template for step in steps.values() for template in _templates(step)]
+    templates = [template for step in steps.values() for template in step.templates()]
     needed = frozenset().union(*(template.names("env") for template in templates))
     for name in sorted(needed - current.environ.keys()):
         problems.add(f"the environment variable {name} is not set", at)
     return {name: current.environ[name] for name in stored.env if name in current.environ}
-
-
-def _templates(step: Step) -> Iterator[Template]:
-    """
-    Yield the templates that are resolved when the step is applied, without those of its hooks.
-    """
-    yield from step.inputs.values()
-    yield from step.providers.values()
-    yield step.backend.config
-    yield from step.identity.values()
-    yield from step.search.values()
-    yield from (check.settings for check in step.verify)
 
 
 def _former_paths(stored: StoredDeployment, summary: BlueprintSummary | None) -> tuple[str, ...]:
@@ -383,7 +370,9 @@ def _alone(stored: StoredDeployment, step: Step) -> StoredDeployment:
     steps are not required.
     """
     used = {
-        (ref.kind, ref.names) for template in _all_templates(step) for ref in template.references
+        (ref.kind, ref.names)
+        for template in (*step.templates(), *step.hook_templates())
+        for ref in template.references
     }
     return replace(
         stored,
@@ -391,18 +380,3 @@ def _alone(stored: StoredDeployment, step: Step) -> StoredDeployment:
         inputs={n: item for n, item in stored.inputs.items() if ("input", (n,)) in used},
         env={n: item for n, item in stored.env.items() if ("env", (n,)) in used},
     )
-
-
-def _all_templates(step: Step) -> Iterator[Template]:
-    """
-    Yield the templates of the step and of its hooks.
-    """
-    yield from _templates(step)
-    for hook in (step.compensate, step.before_destroy):
-        match hook:
-            case ModuleHook(hook_step):
-                yield from _all_templates(hook_step)
-            case CommandHook(argv, environment):
-                yield from (argv, environment)
-            case None:
-                pass

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from orchestrator.app.inspection.orphans import noted_stores
 from orchestrator.domain.blueprint.blueprint import (
     DATABASES,
+    Backend,
     BlueprintSummary,
     Deployment,
     InputValue,
@@ -28,14 +29,13 @@ from orchestrator.loading.blueprint_file import (
     read_blueprint,
     resolve_inputs,
 )
-from orchestrator.loading.environments import DEFAULT
 from orchestrator.loading.files import read_text
 from orchestrator.loading.inputs import InputPolicy
-from orchestrator.loading.located_templates import known_values
 from orchestrator.loading.project import project_files
-from orchestrator.loading.raw_steps import RawBackend, RawStep, backend_rules, step_graph
-from orchestrator.loading.schema import parse_blueprint
+from orchestrator.loading.reference_rules import known_values
+from orchestrator.loading.schema import DEFAULT, parse_blueprint
 from orchestrator.loading.sources import commands_of
+from orchestrator.loading.steps import RawStep, backend_rules, step_graph
 from orchestrator.ports.store import OperationStore
 from orchestrator.project import BlueprintSelection, ProjectContext
 
@@ -49,7 +49,7 @@ _OF_THE_STATE = ("key", "prefix", "workspace_key_prefix", "schema_name")
 _SCHEMES = {"s3": "s3://", "gcs": "gs://", "azurerm": "az://"}
 
 
-def store_backend(reading: ReadBlueprint) -> RawBackend:
+def store_backend(reading: ReadBlueprint) -> Backend:
     """
     Return the backend that decides the default location of the operation store: that of the
     environment, or, if that is local, the first one of a step that is not.
@@ -86,16 +86,16 @@ def store_location(
     return StoreLocation(backend.type, url, config)
 
 
-def _needs_block(backend: RawBackend, url: str | None) -> bool:
+def _needs_block(backend: Backend, url: str | None) -> bool:
     scheme = _SCHEMES.get(backend.type)
     return url is None or (scheme is not None and url.startswith(scheme))
 
 
-def _settings(backend: RawBackend) -> Template:
+def _settings(backend: Backend) -> Template:
     """
     Return the backend configuration without the setting that names the state.
     """
-    raw = backend.config.template.raw
+    raw = backend.config.raw
     settings = raw if isinstance(raw, Mapping) else {}
     return Template({key: item for key, item in settings.items() if key not in _OF_THE_STATE})
 
@@ -168,13 +168,13 @@ def _step_summary(raw_step: RawStep, needs: frozenset[str]) -> StepSummary:
     declared = without_nulls(raw_step.fields)
     return StepSummary(
         name=raw_step.name,
-        module_ref=raw_step.module.text if raw_step.module else "",
+        module_ref=raw_step.module_ref,
         needs=needs,
         owned_by=raw_step.owned_by.text if raw_step.owned_by else None,
         retain=raw_step.retain,
         compensate="compensate" in declared,
         before_destroy="before_destroy" in declared,
-        providers={name: item.template for name, item in raw_step.providers.items()},
+        providers=raw_step.providers,
         at=raw_step.at,
     )
 

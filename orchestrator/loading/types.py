@@ -10,7 +10,6 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from orchestrator.domain.blueprint.references import scalar_text
 from orchestrator.domain.blueprint.yaml_tree import (
     INEXACT,
     Node,
@@ -18,7 +17,7 @@ from orchestrator.domain.blueprint.yaml_tree import (
     is_inexact,
     plain_scalar,
 )
-from orchestrator.domain.text import Json, did_you_mean
+from orchestrator.domain.text import Json, did_you_mean, scalar_text
 
 TypeKind = Literal["any", "string", "number", "bool", "list", "set", "map", "tuple", "object"]
 

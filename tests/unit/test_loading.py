@@ -291,6 +291,20 @@ def test_extends_lays_environments_over_each_other(project: ProjectOnDisk) -> No
     assert found.protected
 
 
+def test_a_malformed_reference_in_a_local_backend_is_told(project: ProjectOnDisk) -> None:
+    """
+    Settings of a local backend are checked also where its path is the one that is built in.
+    """
+    project.blueprint(
+        """
+        backend: {type: local, config: {workspace_dir: "${inputs.}"}}
+        steps: {a: {module: ../modules/plain}}
+        """
+    )
+    (problem,) = project.problems()
+    assert "is not a reference" in problem
+
+
 def test_a_backend_of_another_type_replaces_the_settings(project: ProjectOnDisk) -> None:
     """
     Settings of one backend type never end up in another's.

@@ -19,7 +19,7 @@ from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions, plan_step
 from orchestrator.app.steps.preparation import store_deployment
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHook
-from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable, scalar_text
+from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
 from orchestrator.domain.events.events import (
     DiagnosticMessage,
     EngineDiagnostic,
@@ -33,7 +33,7 @@ from orchestrator.domain.record.record import HookResult, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import HookKind, hook_step_name, shown_step
-from orchestrator.domain.text import Json
+from orchestrator.domain.text import Json, scalar_text
 from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.conclusion import (
     conclude_command,

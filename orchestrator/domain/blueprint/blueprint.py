@@ -7,7 +7,7 @@ Everything here was validated when it was loaded; nothing in it refers to a file
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from msgspec import Struct, field
@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.record.objects import AbsenceMethod
-from orchestrator.domain.target import HOOK_KINDS, HookKind, Target
+from orchestrator.domain.target import HookKind, Target
 from orchestrator.domain.text import Json
 from orchestrator.errors import Location
 
@@ -437,6 +437,31 @@ class Step(StoredValue, frozen=True):
     def hook(self, kind: HookKind) -> Hook | None:
         return self.compensate if kind == "compensate" else self.before_destroy
 
+    def roots(self) -> list[Step]:
+        """
+        Return the step, and its hooks that are modules as steps.
+        """
+        hooks = (self.compensate, self.before_destroy)
+        return [self, *(hook.root for hook in hooks if isinstance(hook, ModuleHook))]
+
+    def templates(self) -> Iterator[Template]:
+        """
+        Yield the templates that are resolved when the step is applied, without those of its hooks.
+        """
+        yield from self.inputs.values()
+        yield from self.providers.values()
+        yield self.backend.config
+        yield from self.identity.values()
+        yield from self.search.values()
+        yield from (check.settings for check in self.verify)
+
+    def hook_templates(self) -> Iterator[Template]:
+        for hook in (self.compensate, self.before_destroy):
+            if isinstance(hook, ModuleHook):
+                yield from hook.root.templates()
+            elif hook is not None:
+                yield from (hook.argv, hook.environment)
+
 
 #: What the environment variables begin with that give inputs.
 INPUT_VARIABLE = "ORCHESTRATOR_INPUT_"
@@ -525,9 +550,8 @@ class Deployment(BlueprintSummary, frozen=True, kw_only=True):
         """
         Return all steps, and the hooks that are modules as steps, by name.
         """
-        actions = (step.hook(kind) for step in self.steps.values() for kind in HOOK_KINDS)
-        hooks = [action.root for action in actions if isinstance(action, ModuleHook)]
-        return {**self.steps, **{root.name: root for root in hooks}}
+        roots = [root for step in self.steps.values() for root in step.roots()]
+        return {**self.steps, **{root.name: root for root in roots}}
 
     def secrets(self) -> list[Json]:
         """

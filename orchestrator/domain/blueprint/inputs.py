@@ -16,12 +16,12 @@ from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, Deployment, InputValue, Step
 from orchestrator.domain.blueprint.reference_syntax import Reference
-from orchestrator.domain.blueprint.references import Lookup, Resolved, Unresolvable, scalar_text
+from orchestrator.domain.blueprint.references import Lookup, Resolved, Unresolvable
 from orchestrator.domain.provider_state import StateOutput
 from orchestrator.domain.record.record import SENSITIVE
 from orchestrator.domain.secrets import replaced_at, secret_leaves
 from orchestrator.domain.target import shown_step, step_of
-from orchestrator.domain.text import Json, ValuePath, did_you_mean
+from orchestrator.domain.text import Json, ValuePath, did_you_mean, scalar_text
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem
 

@@ -8,9 +8,8 @@ and outputs may go on with a path such as ``.subnets[0]``. ``$${`` stands for th
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -22,7 +21,11 @@ from orchestrator.domain.blueprint.reference_syntax import (
     parse_text,
     path_text,
 )
-from orchestrator.domain.text import Json, ValuePath
+from orchestrator.domain.text import Json, ValuePath, scalar_text
+
+if TYPE_CHECKING:
+    from orchestrator.domain.blueprint.yaml_tree import Node
+    from orchestrator.errors import Location
 
 
 class BadTemplate(ValueError):
@@ -106,16 +109,21 @@ class Template:
     """
     A JSON-like value whose texts may hold references. Raises BadTemplate if one is malformed.
 
+    ``node`` is what it was read from, None if that was no file; ``broken`` says that it stands for
+    a malformed one. Templates of equal values are equal.
+
     >>> t = Template({"name": "${inputs.name}-assets"})
     >>> t.resolve(lambda reference: Resolved("acme")).value
     {'name': 'acme-assets'}
     """
 
-    __slots__ = ("_parsed", "raw", "uses")
+    __slots__ = ("_parsed", "broken", "node", "raw", "uses")
 
-    def __init__(self, raw: Json) -> None:
+    def __init__(self, raw: Json, node: Node | None = None, *, broken: bool = False) -> None:
         issues: list[Issue] = []
         self.raw = raw
+        self.node = node
+        self.broken = broken
         self._parsed = _parse(raw, (), issues)
         if issues:
             raise BadTemplate(issues)
@@ -133,6 +141,21 @@ class Template:
         The references in it, without repetition, in order.
         """
         return tuple(dict.fromkeys(use.reference for use in self.uses))
+
+    @property
+    def literal(self) -> bool:
+        """
+        Whether it holds no references.
+        """
+        return not self.broken and not self.uses
+
+    def location(self, use: Use | None = None) -> Location | None:
+        """
+        Return its place in a file, or that of a reference in it.
+        """
+        if self.node is None:
+            return None
+        return self.node.location(use.path, use.offset) if use else self.node.at
 
     def names(self, kind: ReferenceKind) -> frozenset[str]:
         """
@@ -166,26 +189,6 @@ def escaped(text: str) -> str:
     Return a text escaped for Terraform's JSON syntax, so that it is taken literally.
     """
     return text.replace("${", "$${").replace("%{", "%%{")
-
-
-def scalar_text(value: Json) -> str:
-    """
-    Return a scalar as text, as Terraform converts it: true, 12, 1.5; "" for None.
-
-    >>> scalar_text(True), scalar_text(12.0), scalar_text(1e-7)
-    ('true', '12', '0.0000001')
-    """
-    match value:
-        case None:
-            return ""
-        case bool():
-            return "true" if value else "false"
-        case float() if value.is_integer():
-            return str(int(value))
-        case float() if math.isfinite(value):
-            return format(Decimal(repr(value)), "f")
-        case _:
-            return str(value)
 
 
 def _parse(raw: Json, path: ValuePath, issues: list[Issue]) -> Json:

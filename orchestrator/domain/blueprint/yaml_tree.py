@@ -16,8 +16,7 @@ from typing import Literal
 import yaml
 from msgspec import Struct, field
 
-from orchestrator.domain.blueprint.references import scalar_text
-from orchestrator.domain.text import Json, did_you_mean
+from orchestrator.domain.text import Json, did_you_mean, scalar_text
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location, Problem
 

@@ -11,11 +11,11 @@ from typing import Literal
 from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook
-from orchestrator.domain.blueprint.references import scalar_text
 from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.record import Fault, HookResult, OperationRecord, Phase
 from orchestrator.domain.record.states import Status
 from orchestrator.domain.target import HookKind
+from orchestrator.domain.text import scalar_text
 
 _PHASE: Mapping[HookKind, Phase] = {"compensate": "apply", "before_destroy": "destroy"}
 _FAILED: Mapping[HookKind, str] = {
