@@ -18,7 +18,7 @@ from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.planned_step import plan_step
 from orchestrator.app.steps.preparation import PreparedStep, check_recorded_state, store_once
-from orchestrator.app.surgery.state_operation import StateOperation, nothing_there, operate
+from orchestrator.app.surgery.state_operation import nothing_there, operate
 from orchestrator.domain.blueprint.blueprint import (
     Backend,
     Deployment,
@@ -219,7 +219,9 @@ def move_to(
         runner.services.files.write(private, state.raw.decode())
         return Push(private, runner.options.plan.lock_timeout)
 
-    operation = StateOperation(
+    result = operate(
+        runner,
+        new.step.name,
         command="push",
         shown=f"move its provider state with {count(len(state.objects), 'object')} to {where}",
         request=request,
@@ -227,7 +229,6 @@ def move_to(
         moves=state,
         conclude=partial(_conclude, runner, new, state, deployment),
     )
-    result = operate(runner, new.step.name, operation)
     if result.fault is None:
         _keep_old(runner, old)
     return result

@@ -23,7 +23,6 @@ from orchestrator.app.steps.plan_changes import recorded_inputs_text
 from orchestrator.app.steps.planned_step import write_variables
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.surgery.state_operation import (
-    StateOperation,
     nothing_there,
     operate,
     report_operation,
@@ -113,12 +112,6 @@ def _work(words: Sequence[str], runner: StepRunner, selected: Sequence[str]) -> 
 def _execute_in(words: Sequence[str], runner: StepRunner, name: str) -> Outcome:
     command = EngineCommand.parse(words)
     runner.check_saved(name)
-    operation = _operation(runner, name, command)
-    result = operate(runner, name, operation, observe=partial(_emit_line, runner, name))
-    return report_operation(runner, name, result, f"{command.name} done")
-
-
-def _operation(runner: StepRunner, name: str, command: EngineCommand) -> StateOperation:
     prepared = runner.steps.prepared[name]
     record, target = prepared.record, prepared.target
     if record is None or record.status in NOTHING_THERE:
@@ -131,15 +124,17 @@ def _operation(runner: StepRunner, name: str, command: EngineCommand) -> StateOp
         variables = (f"-var-file={file}",) if inputs is not None else ()
         return Exec(command.words("-no-color", *variables))
 
-    program = prepared.engine.kind
-    shown = f"{program} {' '.join(command.words())} (it may change provider state)"
-    return StateOperation(
+    result = operate(
+        runner,
+        name,
         command="exec",
-        shown=shown,
+        shown=f"{prepared.engine.kind} {' '.join(command.words())} (it may change provider state)",
         request=request,
         inputs=inputs,
         check=partial(_check, command, runner, prepared),
+        observe=partial(_emit_line, runner, name),
     )
+    return report_operation(runner, name, result, f"{command.name} done")
 
 
 def _check(

@@ -19,7 +19,7 @@ from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.guards import check_state
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext, ask_provider
-from orchestrator.app.surgery.rebuild import import_id_of
+from orchestrator.app.surgery.imports import import_id_of
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.inputs import ReferenceScope, StepInputs, digest
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs

@@ -5,7 +5,7 @@ The surgery that ``reconcile`` was asked for, per step, before it gathers eviden
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -16,11 +16,9 @@ from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import read_state_file
-from orchestrator.app.surgery.imports import import_object
-from orchestrator.app.surgery.rebuild import import_together, rebuild_state
+from orchestrator.app.surgery.imports import import_object, import_together, rebuild_state
 from orchestrator.app.surgery.state_locks import check_breakable, state_lock_error
 from orchestrator.app.surgery.state_operation import (
-    StateOperation,
     approve,
     operate,
 )
@@ -54,11 +52,23 @@ def check_requested_operations(
                 f"{option} needs a reason",
                 hint=f"add --reason 'why it may be {done}'",
             )
-    adopted = [item.address for item in request.adopt]
+    doubts = {step: record.resources.in_doubt for step, record in records.items()}
+    missing = {  # what an import could fill
+        step: [doubt.address for doubt in found if doubt.action in ("create", "forget")]
+        for step, found in doubts.items()
+    }
     problems = [
-        *_misplaced_problems(records, request.forget, _addresses_in_doubt, "in doubt"),
-        *_misplaced_problems(records, adopted, _missing_addresses, "in doubt"),
-        *_misplaced_problems(records, request.untaint, _tainted_addresses, "tainted"),
+        *_misplaced_problems(
+            {step: [doubt.address for doubt in found] for step, found in doubts.items()},
+            request.forget,
+            "in doubt",
+        ),
+        *_misplaced_problems(missing, [item.address for item in request.adopt], "in doubt"),
+        *_misplaced_problems(
+            {step: record.resources.tainted for step, record in records.items()},
+            request.untaint,
+            "tainted",
+        ),
     ]
     if problems:
         raise Invalid(problems)
@@ -138,10 +148,14 @@ def _requested_operations(
     objects. Yields the result of each; after a failed one, the next must not run.
     """
     request, record = runner.request, runner.steps.records.get(name)
-    doubted = _addresses_in_doubt(record) if record else ()
+    doubts = record.resources.in_doubt if record else ()
+    doubted = {doubt.address for doubt in doubts}
     forgotten = [address for address in request.forget if address in doubted]
     if not request.unlock and any(address in doubted for address in _forgotten_addresses(request)):
-        _check_unlocked(runner, name)
+        # An engine that holds the lock may still create the object.
+        locked = state_lock_error(runner, name)
+        if locked is not None:
+            raise locked
     if forgotten and not request.adopt:  # else what is adopted with it is asked for
         _approve_word(runner, name, f"forget {', '.join(forgotten)}")
     if request.unlock:
@@ -152,7 +166,8 @@ def _requested_operations(
         elif request.dismiss_errored_state:
             _approve_word(runner, name, "set errored.tfstate aside, unsaved")
             _set_aside(runner, name, f"dismissed: {request.dismiss_errored_state}")
-    addresses = (*_missing_addresses(record), *_tainted_addresses(record)) if record else ()
+    addresses = {doubt.address for doubt in doubts if doubt.action in ("create", "forget")}
+    addresses |= {*(record.resources.tainted if record else ())}
     adopted = [item for item in request.adopt if item.address in addresses]
     untainted = [address for address in request.untaint if address in addresses]
     proven = proven_objects(record) if request.adopt_proven and record else {}
@@ -194,16 +209,6 @@ def _approve_word(runner: StepRunner, name: str, text: str) -> None:
     approve(runner, name, text)
 
 
-def _check_unlocked(runner: StepRunner, name: str) -> None:
-    """
-    Raise StateLocked if somebody holds the lock of the step's provider state: an engine that may
-    still create the object.
-    """
-    locked = state_lock_error(runner, name)
-    if locked is not None:
-        raise locked
-
-
 def proven_objects(record: OperationRecord) -> dict[str, str]:
     """
     Return the ids, by address, of objects in doubt that are proven ours: the provider showed it, or
@@ -223,12 +228,10 @@ def _untaint(runner: StepRunner, name: str, address: str) -> StepResult:
     return operate(
         runner,
         name,
-        StateOperation(
-            command="untaint",
-            shown=f"untaint {address}: it is not replaced",
-            request=lambda _: Untaint(address, runner.options.plan.lock_timeout),
-            planned=(PlannedAction(address=address, action="noop"),),
-        ),
+        command="untaint",
+        shown=f"untaint {address}: it is not replaced",
+        request=lambda _: Untaint(address, runner.options.plan.lock_timeout),
+        planned=(PlannedAction(address=address, action="noop"),),
     )
 
 
@@ -239,12 +242,10 @@ def _unlock(runner: StepRunner, name: str, lock_id: str) -> StepResult:
     return operate(
         runner,
         name,
-        StateOperation(
-            command="unlock",
-            shown=f"release the lock of its provider state ({lock})",
-            request=lambda _: Unlock(lock_id),
-            inputs=None if exists else runner.steps.values.inputs(step),
-        ),
+        command="unlock",
+        shown=f"release the lock of its provider state ({lock})",
+        request=lambda _: Unlock(lock_id),
+        inputs=None if exists else runner.steps.values.inputs(step),
     )
 
 
@@ -263,13 +264,11 @@ def _push(runner: StepRunner, name: str) -> StepResult | None:
         result = operate(
             runner,
             name,
-            StateOperation(
-                command="push",
-                shown=f"save the provider state of errored.tfstate, serial {errored.serial} with "
-                f"{count(len(errored.objects), 'object')}, over serial {current.serial} with "
-                f"{len(current.objects)}",
-                request=partial(_push_request, runner, file, errored),
-            ),
+            command="push",
+            shown=f"save the provider state of errored.tfstate, serial {errored.serial} with "
+            f"{count(len(errored.objects), 'object')}, over serial {current.serial} with "
+            f"{len(current.objects)}",
+            request=partial(_push_request, runner, file, errored),
         )
         if result.fault is not None:
             return result
@@ -330,34 +329,15 @@ def _errored_state_file(runner: StepRunner, step: str) -> Path | None:
     return runner.services.workdirs.errored_state(prepared.work_dir) if prepared else None
 
 
-def _addresses_in_doubt(record: OperationRecord) -> tuple[str, ...]:
-    return tuple(doubt.address for doubt in record.resources.in_doubt)
-
-
-def _missing_addresses(record: OperationRecord) -> tuple[str, ...]:
-    """
-    Return the addresses in doubt that an import could fill.
-    """
-    doubts = record.resources.in_doubt
-    return tuple(doubt.address for doubt in doubts if doubt.action in ("create", "forget"))
-
-
-def _tainted_addresses(record: OperationRecord) -> tuple[str, ...]:
-    return record.resources.tainted
-
-
 def _misplaced_problems(
-    records: Mapping[str, OperationRecord],
-    addresses: Sequence[str],
-    addresses_of: Callable[[OperationRecord], Sequence[str]],
-    what: str,
+    addresses_by_step: Mapping[str, Sequence[str]], addresses: Sequence[str], what: str
 ) -> list[Problem]:
     """
-    Return a problem for each address that ``addresses_of`` returns for no step, or for several.
+    Return a problem for each of the addresses that is one of no step, or of several.
     """
     steps_by_address: dict[str, list[str]] = {}
-    for step, record in records.items():
-        for address in dict.fromkeys(addresses_of(record)):
+    for step, known in addresses_by_step.items():
+        for address in dict.fromkeys(known):
             steps_by_address.setdefault(address, []).append(step)
     problems = []
     for address in addresses:

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from msgspec import Struct
-
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.steps.attempt_facts import AttemptFacts
@@ -35,40 +33,32 @@ from orchestrator.errors import Refused
 from orchestrator.ports.engine import Apply, Surgery
 
 
-class StateOperation(Struct, frozen=True):
+def operate(
+    runner: StepRunner,
+    name: str,
+    *,
+    command: Command,
+    shown: str,
+    request: Callable[[Path], Surgery | Apply],
+    planned: tuple[PlannedAction, ...] = (),
+    inputs: StepInputs | None = None,
+    check: Callable[[PulledState], None] = lambda _: None,
+    approved: bool = False,
+    secret: tuple[Path, ...] = (),
+    moves: PulledState | None = None,
+    conclude: Callable[[OperationRecord, MutationEvidence], OperationRecord] | None = None,
+    observe: Callable[[Message], None] | None = None,
+) -> StepResult:
     """
-    A requested operation.
+    Run an operation on the provider state of a prepared step whose record is settled.
 
     ``shown`` describes it in one line for approval. ``planned`` are its addresses. ``check`` raises
     if it must not be done to a provider state. ``approved``: already approved, together with
     others. ``secret`` are files for the call that are removed when it ends. ``inputs`` are passed
     to ``request`` in a file while the engine runs; without them the target needs a record of
     objects. ``moves`` is the recorded provider state, if it is written to another place; then
-    ``conclude`` makes the final entry.
-    """
-
-    command: Command
-    shown: str
-    request: Callable[[Path], Surgery | Apply]
-    planned: tuple[PlannedAction, ...] = ()
-    inputs: StepInputs | None = None
-    check: Callable[[PulledState], None] = lambda _: None
-    approved: bool = False
-    secret: tuple[Path, ...] = ()
-    moves: PulledState | None = None
-    conclude: Callable[[OperationRecord, MutationEvidence], OperationRecord] | None = None
-
-
-def operate(
-    runner: StepRunner,
-    name: str,
-    operation: StateOperation,
-    *,
-    observe: Callable[[Message], None] | None = None,
-) -> StepResult:
-    """
-    Run an operation on the provider state of a prepared step whose record is settled; without
-    ``observe`` the engine's messages are shown as those of an apply.
+    ``conclude`` makes the final entry. Without ``observe`` the engine's messages are shown as those
+    of an apply.
 
     An error before the marker leaves the record as it was: Refused if provider state is not the
     recorded one, ApprovalMissing, Stopped. Later errors are in the returned record.
@@ -79,14 +69,24 @@ def operate(
     # An attempt of its own: settling looks for one mutating call in each.
     attempt = max((number for number, _ in files.attempts(run_id, name)), default=0) + 1
     evidence = files.attempt(run_id, name, attempt)
-    before = _checked_state(runner, prepared, operation, evidence)
-    state = operation.moves or before
-    if not operation.approved:
-        approve(runner, name, operation.shown)
+    before = pull(services, prepared.work_dir, evidence, "pull-before")
+    prepared.bindings.check_lineage(str(prepared.target), before)
+    if moves is None:
+        check_recorded_state(
+            services,
+            prepared,
+            before,
+            serial_may_fall=runner.request.verb == "reconcile",  # it is what records that
+            may_be_missing=command in ("import", "push", "unlock"),
+        )
+    check(before)
+    state = moves or before
+    if not approved:
+        approve(runner, name, shown)
     services.check_not_stopped()
     facts = None
     if record is None or record.status in NOTHING_THERE:
-        facts = _first_facts(runner, prepared, operation, attempt, evidence)
+        facts = _first_facts(runner, prepared, inputs, attempt, evidence)
         changes = facts.of(state)
     else:  # a record of objects keeps what was applied: only its place in this run is new
         bound = with_serial_of(record.provider_state, state)
@@ -96,20 +96,20 @@ def operate(
         changes,
         state,
         services.stamp(),
-        command=operation.command,
-        planned=operation.planned,
+        command=command,
+        planned=planned,
         doubts=record.resources.in_doubt if record else (),
     )
     var_file = evidence / "inputs.tfvars.json"
-    secret = (var_file, *operation.secret)
+    secret = (var_file, *secret)
     spec = call_spec(services, prepared.work_dir, evidence, "apply", delete_after=secret)
 
-    def request() -> Surgery | Apply:
-        services.note(operation.shown, step=name)
-        if operation.inputs is not None:
-            write_variables(services, var_file, operation.inputs, prepared.work_dir.variables)
+    def begin() -> Surgery | Apply:
+        services.note(shown, step=name)
+        if inputs is not None:
+            write_variables(services, var_file, inputs, prepared.work_dir.variables)
         _start_imports(runner, marker)
-        return operation.request(var_file)
+        return request(var_file)
 
     try:
         outcome, after = mutate(
@@ -119,12 +119,12 @@ def operate(
                 call_engine,
                 runner.session,
                 prepared,
-                request,
+                begin,
                 spec,
                 before=before,
                 observe=observe or partial(relay, runner.session, marker),
             ),
-            operation.conclude
+            conclude
             or (lambda written, after: surgery_ended(written, record, after, services.stamp())),
             spec,
             store=facts.store_for_reruns if facts else runner.session.publish,
@@ -155,26 +155,6 @@ def _start_imports(runner: StepRunner, marker: OperationRecord) -> None:
             )
 
 
-def _checked_state(
-    runner: StepRunner, prepared: PreparedStep, operation: StateOperation, evidence: Path
-) -> PulledState:
-    """
-    Return the current provider state, after the checks of the operation.
-    """
-    state = pull(runner.services, prepared.work_dir, evidence, "pull-before")
-    prepared.bindings.check_lineage(str(prepared.target), state)
-    if operation.moves is None:
-        check_recorded_state(
-            runner.services,
-            prepared,
-            state,
-            serial_may_fall=runner.request.verb == "reconcile",  # it is what records that
-            may_be_missing=operation.command in ("import", "push", "unlock"),
-        )
-    operation.check(state)
-    return state
-
-
 def approve(runner: StepRunner, name: str, shown: str) -> None:
     """
     Ask whether ``shown`` may be done to a step. Raises ApprovalMissing if not.
@@ -186,7 +166,7 @@ def approve(runner: StepRunner, name: str, shown: str) -> None:
 def _first_facts(
     runner: StepRunner,
     prepared: PreparedStep,
-    operation: StateOperation,
+    inputs: StepInputs | None,
     attempt: int,
     evidence: Path,
 ) -> AttemptFacts:
@@ -194,10 +174,11 @@ def _first_facts(
     Return the facts for a target without recorded objects. Raises Refused if there are no inputs
     for it.
     """
-    record, inputs = prepared.record, operation.inputs
     if inputs is None:
         hint = "apply it, or take an existing object in with `orchestrator import`"
-        raise nothing_there(f"{prepared.target}: there is nothing to work on", record, hint)
+        raise nothing_there(
+            f"{prepared.target}: there is nothing to work on", prepared.record, hint
+        )
     facts = AttemptFacts(
         runner.session,
         prepared,
