@@ -10,8 +10,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from orchestrator.project import ProjectContext
+from orchestrator.run_files import RunFiles, Spool
 from orchestrator.stores.project_store import Tell, changed_secrets, project_store
-from orchestrator.stores.runs import DirectorySpool, RunDirectory
 from orchestrator.stores.store_urls import public_url
 from orchestrator.system import RandomIds, SystemClock, actor, source, warn
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment, StoreLocation
-    from orchestrator.ports.run_files import RunFiles
     from orchestrator.ports.system import Approver, Sink, StopToken
     from orchestrator.stores.sequence_memory import WatchedStore
 
@@ -49,7 +48,7 @@ def run_files(project: ProjectContext) -> RunFiles:
     """
     Return the run files of this machine.
     """
-    return RunDirectory(project.own_dir / "runs")
+    return RunFiles(project.own_dir / "runs")
 
 
 @contextmanager
@@ -66,7 +65,7 @@ def open_read_context(
         yield ReadContext(
             project=project.settings.project,
             store=store,
-            spool=DirectorySpool(project.own_dir / "spool"),
+            spool=Spool(project.own_dir / "spool"),
             files=run_files(project),
             processes=SystemProcesses(),
             work=project.own_dir / "work",
@@ -114,7 +113,7 @@ def open_services(
     with open_store(project, deployment.operations) as store:
         services = Services(
             store=store,
-            spool=DirectorySpool(own / "spool"),
+            spool=Spool(own / "spool"),
             files=run_files(project),
             processes=SystemProcesses(),
             clock=clock,

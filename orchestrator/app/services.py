@@ -18,8 +18,7 @@ from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import Target
 from orchestrator.errors import ApprovalMissing, Busy, Stopped, StoreUnavailable, Terminated
 from orchestrator.ports.engine import Engine
-from orchestrator.ports.run_files import RunFiles
-from orchestrator.ports.store import OperationStore, Spool
+from orchestrator.ports.store import OperationStore
 from orchestrator.ports.system import (
     Approver,
     Checks,
@@ -31,6 +30,7 @@ from orchestrator.ports.system import (
     StopToken,
 )
 from orchestrator.ports.workdir import WorkDirs
+from orchestrator.run_files import RunFiles, Spool
 
 
 class Limits(Struct, frozen=True):

@@ -26,9 +26,9 @@ from orchestrator.loading.restore import CurrentSources, restore_deployment, sto
 from orchestrator.loading.sources import commands_of
 from orchestrator.loading.steps import FILE
 from orchestrator.loading.summary import load_summary
-from orchestrator.ports.run_files import RunFiles
 from orchestrator.ports.store import OperationStore
 from orchestrator.project import BlueprintSelection, ProjectContext
+from orchestrator.run_files import RunFiles
 
 
 def summary_if_readable(

@@ -1,10 +1,9 @@
 """
-The store of operation records, and the spool of outcomes that could not be recorded.
+The store of operation records.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
@@ -121,24 +120,3 @@ class OperationStore(Protocol):
         """
 
     def close(self) -> None: ...
-
-
-class Spool(Protocol):
-    """
-    Outcomes that could not be recorded, on local disk.
-    """
-
-    def put(self, record: OperationRecord) -> Path:
-        """
-        Write the record durably and return its file.
-        """
-
-    def pending(self) -> list[OperationRecord]:
-        """
-        Return the spooled records, oldest first. Raises StoreUnavailable if one cannot be read.
-        """
-
-    def drop(self, record: OperationRecord) -> None:
-        """
-        Remove the record durably; does nothing if it is not spooled.
-        """

@@ -14,7 +14,7 @@ from orchestrator.errors import Refused
 from orchestrator.local_files import close_files
 from orchestrator.ports.store import OperationStore
 from orchestrator.project import ProjectContext
-from orchestrator.stores.runs import RunDirectory
+from orchestrator.run_files import RunFiles
 from orchestrator.stores.schema import is_ours
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 from orchestrator.stores.store_urls import StorePlacement, open_store, sqlite_file, sqlite_records
@@ -57,7 +57,7 @@ def project_store(project: ProjectContext, location: StoreLocation, tell: Tell) 
     )
     # A store in memory begins anew with every process.
     place = Path(os.devnull) if store.url == "memory:" else project.own_dir / "seen"
-    runs = RunDirectory(project.own_dir / "runs")
+    runs = RunFiles(project.own_dir / "runs")
     memory = SequenceMemory(place, store.url, runs.traces)
     placement = StorePlacement(location, sqlite_records(project.project_dir), project.called_in)
     return WatchedStore(store, memory, placement, tell)

@@ -28,7 +28,7 @@ from orchestrator.domain.values import changed_fields, replace
 from orchestrator.errors import StoreUnavailable
 from orchestrator.local_files import make_private, read_regular, write_durably
 from orchestrator.ports.store import IDENTITY_BLOB, OperationStore
-from orchestrator.stores.runs import RunTrace
+from orchestrator.run_files import RunTrace
 from orchestrator.stores.store_urls import StorePlacement
 
 _SCHEMA = "orchestrator.sequence_memory/1"

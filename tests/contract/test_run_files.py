@@ -1,5 +1,5 @@
 """
-The laws of ``ports.RunFiles``.
+The laws of `RunFiles`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import pytest
 from orchestrator.domain.record.record import Source
 from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.errors import Invalid, StoreUnavailable
-from orchestrator.stores.runs import RunDirectory
+from orchestrator.run_files import RunFiles
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR
 
 RUN = "20300102T030405Z-000001"
 
-Write = Callable[[RunDirectory, Path, str], None]
+Write = Callable[[RunFiles, Path, str], None]
 
 
 def run_record(run_id: str = RUN) -> RunRecord:
@@ -37,11 +37,11 @@ def run_record(run_id: str = RUN) -> RunRecord:
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> RunDirectory:
-    return RunDirectory(tmp_path / ".orchestrator" / "runs")
+def files(tmp_path: Path) -> RunFiles:
+    return RunFiles(tmp_path / ".orchestrator" / "runs")
 
 
-def test_looking_makes_nothing(files: RunDirectory, tmp_path: Path) -> None:
+def test_looking_makes_nothing(files: RunFiles, tmp_path: Path) -> None:
     """
     Asking for runs, a run or its directory leaves an empty project empty.
     """
@@ -51,7 +51,7 @@ def test_looking_makes_nothing(files: RunDirectory, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_attempt_has_a_directory_of_its_own(files: RunDirectory) -> None:
+def test_an_attempt_has_a_directory_of_its_own(files: RunFiles) -> None:
     """
     ``<runs>/<run>/steps/<step>/<number>``, made at once and again without error.
     """
@@ -63,7 +63,7 @@ def test_an_attempt_has_a_directory_of_its_own(files: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize("step", ['cell["a.b"]', 'cell["../../../x"]', "..", ".", "a/b", "é" * 300])
-def test_a_step_name_never_escapes(files: RunDirectory, step: str) -> None:
+def test_a_step_name_never_escapes(files: RunFiles, step: str) -> None:
     """
     Whatever a step is called, its attempt is four levels below the runs, in a directory of its own.
     """
@@ -73,7 +73,7 @@ def test_a_step_name_never_escapes(files: RunDirectory, step: str) -> None:
     assert path.is_dir()
 
 
-def test_long_names_that_begin_alike_stay_apart(files: RunDirectory) -> None:
+def test_long_names_that_begin_alike_stay_apart(files: RunFiles) -> None:
     """
     A shortened name still tells two instances apart.
     """
@@ -83,7 +83,7 @@ def test_long_names_that_begin_alike_stay_apart(files: RunDirectory) -> None:
 
 
 @pytest.mark.parametrize("run_id", ["", "..", ".", "../x", "/etc", "a/b", "a\n", "a" * 129, ".x"])
-def test_a_run_id_never_escapes(files: RunDirectory, run_id: str) -> None:
+def test_a_run_id_never_escapes(files: RunFiles, run_id: str) -> None:
     """
     A text that is no run id is refused before any path is made of it.
     """
@@ -91,9 +91,9 @@ def test_a_run_id_never_escapes(files: RunDirectory, run_id: str) -> None:
         files.directory(run_id)
 
 
-@pytest.mark.parametrize("write", [RunDirectory.write, RunDirectory.write_input])
+@pytest.mark.parametrize("write", [RunFiles.write, RunFiles.write_input])
 def test_a_file_is_written_below_the_runs_only(
-    write: Write, files: RunDirectory, tmp_path: Path
+    write: Write, files: RunFiles, tmp_path: Path
 ) -> None:
     """
     Writing anywhere else is a bug of the caller, also by way of a link.
@@ -107,7 +107,7 @@ def test_a_file_is_written_below_the_runs_only(
     assert not (tmp_path / "x").exists()
 
 
-def test_evidence_is_private(files: RunDirectory) -> None:
+def test_evidence_is_private(files: RunFiles) -> None:
     """
     Directories 0700, files 0600, whatever the umask.
     """
@@ -124,8 +124,8 @@ def test_evidence_is_private(files: RunDirectory) -> None:
     assert {stat.S_IMODE((root / each).stat().st_mode) for each in directories} == {0o700}
 
 
-@pytest.mark.parametrize("write", [RunDirectory.write, RunDirectory.write_input])
-def test_a_file_is_replaced_whole(write: Write, files: RunDirectory) -> None:
+@pytest.mark.parametrize("write", [RunFiles.write, RunFiles.write_input])
+def test_a_file_is_replaced_whole(write: Write, files: RunFiles) -> None:
     """
     Writing goes by rename: a reader that has the old file open reads the old file to its end.
     """
@@ -140,8 +140,8 @@ def test_a_file_is_replaced_whole(write: Write, files: RunDirectory) -> None:
     assert [each.name for each in path.parent.iterdir()] == ["note.txt"]
 
 
-@pytest.mark.parametrize("write", [RunDirectory.write, RunDirectory.write_input])
-def test_a_failed_write_leaves_the_file_before(write: Write, files: RunDirectory) -> None:
+@pytest.mark.parametrize("write", [RunFiles.write, RunFiles.write_input])
+def test_a_failed_write_leaves_the_file_before(write: Write, files: RunFiles) -> None:
     """
     Where the disk refuses, the earlier file is untouched, nothing is left over, and it is said.
     """
@@ -155,7 +155,7 @@ def test_a_failed_write_leaves_the_file_before(write: Write, files: RunDirectory
     assert [each.name for each in directory.parent.iterdir()] == ["taken"]
 
 
-def test_a_run_record_reads_as_it_was_written(files: RunDirectory) -> None:
+def test_a_run_record_reads_as_it_was_written(files: RunFiles) -> None:
     """
     ``run.json`` holds the last version, unknown fields included.
     """
@@ -175,7 +175,7 @@ _BARE = '{"schema": "orchestrator.run/1"}'
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "\x00", "{}", _NEWER, _BARE])
-def test_a_damaged_run_record_is_not_a_missing_one(files: RunDirectory, text: str) -> None:
+def test_a_damaged_run_record_is_not_a_missing_one(files: RunFiles, text: str) -> None:
     """
     What cannot be read is an error that names the file.
     """
@@ -185,7 +185,7 @@ def test_a_damaged_run_record_is_not_a_missing_one(files: RunDirectory, text: st
         files.read_run(RUN)
 
 
-def test_runs_are_listed_newest_first(files: RunDirectory) -> None:
+def test_runs_are_listed_newest_first(files: RunFiles) -> None:
     """
     Run ids sort by time; what is not the directory of a run is not listed.
     """
@@ -197,7 +197,7 @@ def test_runs_are_listed_newest_first(files: RunDirectory) -> None:
     assert files.runs() == ["20300103T000000Z-a", "20300102T000000Z-c", "20300101T000000Z-b"]
 
 
-def test_a_private_directory_is_gone_at_the_end(files: RunDirectory) -> None:
+def test_a_private_directory_is_gone_at_the_end(files: RunFiles) -> None:
     """
     What holds secrets lies in a directory of its own, 0700, removed however its use ends; two of
     one attempt do not meet.
@@ -213,7 +213,7 @@ def test_a_private_directory_is_gone_at_the_end(files: RunDirectory) -> None:
     assert list(attempt.iterdir()) == []
 
 
-def test_a_sweep_removes_private_directories(files: RunDirectory, tmp_path: Path) -> None:
+def test_a_sweep_removes_private_directories(files: RunFiles, tmp_path: Path) -> None:
     """
     What a killed run left in one goes with the sweep, but nothing that a link in it leads to.
     """
@@ -232,7 +232,7 @@ def test_a_sweep_removes_private_directories(files: RunDirectory, tmp_path: Path
     assert (installed / "kept").exists()
 
 
-def test_outcomes_that_came_too_late_are_found(files: RunDirectory) -> None:
+def test_outcomes_that_came_too_late_are_found(files: RunFiles) -> None:
     """
     Those of all runs, and nothing else; looking for them makes nothing.
     """

@@ -13,8 +13,8 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
 from orchestrator.engine.process.identity import SystemProcesses
+from orchestrator.run_files import RunFiles, Spool
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.runs import DirectorySpool, RunDirectory
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 
@@ -48,12 +48,12 @@ class Desk:
     def __init__(self, place: Path) -> None:
         self.seconds = 0.0
         self.store = MemoryStore(lambda: self.seconds)
-        self.spool = DirectorySpool(place / "spool")
+        self.spool = Spool(place / "spool")
         self.reader = ReadContext(
             project="acme",
             store=self.store,
             spool=self.spool,
-            files=RunDirectory(place / "runs"),
+            files=RunFiles(place / "runs"),
             processes=SystemProcesses(),
             silence=60.0,
             work=place / "work",

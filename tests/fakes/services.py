@@ -35,8 +35,8 @@ from orchestrator.engine.workdir.layout import work_path
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.ports.system import Sink, StopToken
 from orchestrator.rego import RegoRules
+from orchestrator.run_files import RunFiles, Spool
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.runs import DirectorySpool, RunDirectory
 from tests.fakes.clock import CountedIds, SetClock, SetStop
 from tests.fakes.engine import PROVIDER, FakeEngine, FakeRoot, FakeWorld, Thing
 from tests.fakes.entries import ACTOR, entry
@@ -100,8 +100,8 @@ class Premises:
         )
         self.services = Services(
             store=self.store,
-            spool=DirectorySpool(self.place / "spool"),
-            files=RunDirectory(self.place / "runs"),
+            spool=Spool(self.place / "spool"),
+            files=RunFiles(self.place / "runs"),
             processes=SystemProcesses(),
             clock=SetClock(),
             ids=CountedIds(),

@@ -16,7 +16,7 @@ from orchestrator.domain.transitions.absence import MutationEvidence, engine_fau
 from orchestrator.engine.process.environment import child_environment
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.ports.engine import Apply, CallResult, CallSpec, EngineInfo
-from orchestrator.stores.runs import RunDirectory
+from orchestrator.run_files import RunFiles
 from tests.fakes.journals import state
 from tests.fakes.stops import Stop
 
@@ -110,7 +110,7 @@ def test_what_a_crash_says_is_kept_where_the_evidence_of_its_call_goes(tmp_path:
     """
     Reading commands leave no evidence: one private file beside the runs has all of it, masked.
     """
-    files = RunDirectory(tmp_path / "runs")
+    files = RunFiles(tmp_path / "runs")
     with files.scratch() as evidence:
         kept = files.crash_log(evidence / "s")
         result = crashed(tmp_path, "panic: hunter2\n\ngoroutine 1 [running]:\n", crash_log=kept)

@@ -11,8 +11,8 @@ import pytest
 from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.domain.record.run_record import Lease, ProcessIdentity
 from orchestrator.domain.record.states import Condition, Liveness
+from orchestrator.run_files import RunFiles, Spool
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.runs import DirectorySpool, RunDirectory
 from tests.fakes.clock import START
 from tests.fakes.entries import OWNER, entry
 
@@ -38,8 +38,8 @@ def reader_of(store: MemoryStore, place: Path, states: dict[int, Liveness]) -> R
     return ReadContext(
         project="acme",
         store=store,
-        spool=DirectorySpool(place / "spool"),
-        files=RunDirectory(place / "runs"),
+        spool=Spool(place / "spool"),
+        files=RunFiles(place / "runs"),
         processes=Known(states),
         work=place / "work",
         today=START.date(),
@@ -77,7 +77,7 @@ def test_conditions(
     """
     seconds = [0.0]
     store = MemoryStore(seconds=lambda: seconds[0])
-    files = RunDirectory(tmp_path / "runs")
+    files = RunFiles(tmp_path / "runs")
     record = entry(status="running", active_command="apply")
     files.attempt(record.run_id, record.target.step, record.attempt)
     if owner is not None:

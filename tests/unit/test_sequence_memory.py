@@ -15,7 +15,7 @@ from orchestrator.app.commands.store import accept_restored
 from orchestrator.domain.blueprint.blueprint import StoreLocation
 from orchestrator.errors import Refused, StoreUnavailable
 from orchestrator.ports.store import IDENTITY_BLOB
-from orchestrator.stores.runs import RunDirectory
+from orchestrator.run_files import RunFiles
 from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 from orchestrator.stores.sqlite import SqliteStore
 from orchestrator.stores.store_urls import StorePlacement
@@ -36,7 +36,7 @@ class Machine:
 
     def open(self) -> WatchedStore:
         store = SqliteStore(self.file)
-        memory = SequenceMemory(self.seen, store.url, RunDirectory(self.runs).traces)
+        memory = SequenceMemory(self.seen, store.url, RunFiles(self.runs).traces)
         return WatchedStore(store, memory, self.placement, self.told.append)
 
     def write(self, *sequences: int, run: str = "r") -> None:

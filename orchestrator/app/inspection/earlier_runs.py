@@ -36,8 +36,8 @@ from orchestrator.errors import InDoubt, Refused, StoreUnavailable
 
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.stored_deployment import StoredDeployment
-    from orchestrator.ports.run_files import RunFiles
     from orchestrator.ports.store import OperationStore
+    from orchestrator.run_files import RunFiles
 
 
 class PriorRun(Struct, frozen=True):

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.stored_deployment import StoredDeployment
     from orchestrator.domain.record.run_record import Lease, ProcessIdentity
-    from orchestrator.ports.run_files import RunFiles
-    from orchestrator.ports.store import OperationStore, Spool
+    from orchestrator.ports.store import OperationStore
     from orchestrator.ports.system import Processes
+    from orchestrator.run_files import RunFiles, Spool
 
 
 Role = Literal["run", "engine"]

@@ -1,5 +1,5 @@
 """
-The evidence directories of runs on this machine.
+The evidence directories of runs on this machine, and the outcomes that could not be recorded yet.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ import re
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct
@@ -55,9 +54,10 @@ class RunTrace(Struct, frozen=True):
     sequence: int | None
 
 
-class RunDirectory:
+class RunFiles:
     """
-    ``<root>/<run_id>/run.json`` and ``<root>/<run_id>/steps/<step>/<attempt>/``.
+    ``<root>/<run_id>/run.json`` and ``<root>/<run_id>/steps/<step>/<attempt>/``: directories 0700,
+    files 0600, written atomically.
 
     Every method raises StoreUnavailable if the file system fails, and Invalid if a text is no run
     id; nothing outside ``root`` is written or read.
@@ -76,6 +76,9 @@ class RunDirectory:
         return self._root / run_id
 
     def attempt(self, run_id: str, step: str, number: int) -> Path:
+        """
+        Create the directory of a step's attempt and return it.
+        """
         path = self._step(run_id, step) / str(number)
         with _readable_errors(path):
             make_private(path, durable=True)
@@ -93,6 +96,9 @@ class RunDirectory:
             write_durably(path, text.encode())
 
     def write_input(self, path: Path, text: str) -> None:
+        """
+        Write a file that an engine call reads by rename; it need not outlast the machine.
+        """
         self._check_below(path)
         with _readable_errors(path):
             replace_file(path, text.encode())
@@ -124,6 +130,9 @@ class RunDirectory:
             ) from exc
 
     def runs(self) -> list[str]:
+        """
+        Return the ids of the runs on this machine, newest first.
+        """
         if not self._root.exists():
             return []
         with _readable_errors(self._root):
@@ -141,16 +150,11 @@ class RunDirectory:
             with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
                 text = read_regular(self._root / run_id / _RECORD, limit=_LARGEST)
                 document = json.loads(text)
-                if document["store"] == store:
-                    yield from self._row_traces(run_id, document["steps"])
-
-    def _row_traces(self, run_id: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[RunTrace]:
-        for row in rows:
-            sequence = row.get("sequence")
-            place = self._root / run_id / "steps" / file_name(row["step"])
-            mutating = place.glob(f"*/{_IDENTITY}")
-            if sequence is not None or not all(map(_only_plans, mutating)):
-                yield RunTrace(run_id, str(row["target"]), sequence and int(sequence))
+                for row in document["steps"] if document["store"] == store else ():
+                    sequence = row.get("sequence")
+                    mutating = self._step(run_id, row["step"]).glob(f"*/{_IDENTITY}")
+                    if sequence is not None or not all(map(_only_plans, mutating)):
+                        yield RunTrace(run_id, str(row["target"]), sequence and int(sequence))
 
     def inside(self, attempt: Path, name: str) -> Path:
         """
@@ -163,6 +167,10 @@ class RunDirectory:
         return path
 
     def sweep(self, run_id: str, *, settled: str | None = None) -> None:
+        """
+        Remove a run's unmasked files, private directories included, except the output of mutating
+        calls: that is evidence until they are settled. For the step ``settled`` it is removed, too.
+        """
         run = self.directory(run_id)
         done = run / "steps" / file_name(settled) if settled else None
         secret = [
@@ -181,12 +189,19 @@ class RunDirectory:
 
     @contextmanager
     def private(self, attempt: Path) -> Iterator[Path]:
+        """
+        Yield a directory inside an attempt's for files with secrets. It is removed at the end, or
+        by `sweep` if the process died.
+        """
         with _readable_errors(attempt):
             place = tempfile.TemporaryDirectory(prefix=_PRIVATE, dir=attempt)
         with place as name:
             yield Path(name)
 
     def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:
+        """
+        Return the attempts of a step that left files on this machine, by number.
+        """
         place = self._step(run_id, step)
         with _readable_errors(place):
             names = [path.name for path in place.iterdir()] if place.exists() else []
@@ -194,6 +209,10 @@ class RunDirectory:
         return [(number, place / str(number)) for number in numbers]
 
     def masked(self, run_id: str, step: str) -> dict[str, bytes]:
+        """
+        Return the files of a step that hold no secret, by their path below the step's directory:
+        masked logs, answers, identities, inventories and inputs.
+        """
         place = self._step(run_id, step)
         files = {}
         for path in place.rglob("*"):
@@ -207,8 +226,8 @@ class RunDirectory:
     @contextmanager
     def scratch(self) -> Iterator[Path]:
         """
-        Yield a private directory, removed at the end, or by the next command if the process was
-        killed.
+        Yield a private directory for the evidence of a reading command, removed at the end, or by
+        the next command if the process was killed.
         """
         with _readable_errors(self._root):
             make_private(self._root, durable=True)
@@ -225,6 +244,10 @@ class RunDirectory:
             os.close(descriptor)
 
     def crash_log(self, evidence: Path) -> Path | None:
+        """
+        Return a lasting file for the output of a crashed engine if ``evidence`` is temporary, else
+        None.
+        """
         lasts = not any(part.startswith((_SCRATCH, _PRIVATE)) for part in evidence.parts)
         return None if lasts else self._root.parent / "crash.log"
 
@@ -239,6 +262,9 @@ class RunDirectory:
                     os.close(descriptor)
 
     def engine_identities(self, run_id: str, step: str) -> list[ProcessIdentity]:
+        """
+        Return the processes of all engine calls that a step of a run left on this machine.
+        """
         place = self._step(run_id, step)
         identities = []
         for path in sorted(place.glob("*/*.identity.json")):
@@ -247,12 +273,19 @@ class RunDirectory:
         return identities
 
     def late(self) -> list[Path]:
+        """
+        Return the files of outcomes that came too late to be recorded, oldest run first.
+        """
         runs = [self._root / name for name in self.runs()]
         with _readable_errors(self._root):
             files = [file for run in runs for file in run.iterdir()]
         return sorted(file for file in files if file.name.startswith("late-") and file.is_file())
 
     def engine_identity(self, run_id: str, step: str, number: int) -> ProcessIdentity | None:
+        """
+        Return the process of an attempt's mutating engine call, without changing any file; None if
+        its files are not on this machine or it never began.
+        """
         place = self._step(run_id, step) / str(number)
         try:
             return ProcessIdentity.model_validate_json(read_regular(place / _IDENTITY))
@@ -328,7 +361,7 @@ def file_name(text: str) -> str:
 _FILE = re.compile(r"(?P<number>[0-9]{8,})-(?P<entry>.+)\.json")
 
 
-class DirectorySpool:
+class Spool:
     """
     A file per outcome in ``directory``, numbered in the order of `put`.
     """
@@ -352,10 +385,26 @@ class DirectorySpool:
             return path
 
     def pending(self) -> list[OperationRecord]:
+        """
+        Return the spooled records, oldest first. Raises StoreUnavailable if one cannot be read.
+        """
+        records = []
         with _readable_errors(self._directory):
-            return [self._read(path) for _, _, path in self._files()]
+            for _, _, path in self._files():
+                try:
+                    records.append(parse_record(read_regular(path)))
+                except (OSError, UnreadableRecord) as exc:
+                    raise StoreUnavailable(
+                        f"{path}: a spooled outcome that cannot be read: {exc}",
+                        hint="it tells how a mutation ended: keep it, move it away, then run "
+                        "`reconcile`",
+                    ) from exc
+        return records
 
     def drop(self, record: OperationRecord) -> None:
+        """
+        Remove the record durably; does nothing if it is not spooled.
+        """
         entry = file_name(record.entry_id)
         with self._lock, _readable_errors(self._directory):
             for _, name, path in self._files():
@@ -368,12 +417,3 @@ class DirectorySpool:
             return []
         pairs = [(_FILE.fullmatch(path.name), path) for path in self._directory.iterdir()]
         return sorted((int(match["number"]), match["entry"], p) for match, p in pairs if match)
-
-    def _read(self, path: Path) -> OperationRecord:
-        try:
-            return parse_record(read_regular(path))
-        except (OSError, UnreadableRecord) as exc:
-            raise StoreUnavailable(
-                f"{path}: a spooled outcome that cannot be read: {exc}",
-                hint="it tells how a mutation ended: keep it, move it away, then run `reconcile`",
-            ) from exc
