@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING
 
 from orchestrator.project import ProjectContext
 from orchestrator.run_files import RunFiles, Spool
-from orchestrator.stores.project_store import Tell, changed_secrets, project_store
-from orchestrator.stores.store_urls import public_url
+from orchestrator.stores.project_store import (
+    Tell,
+    changed_secrets,
+    project_key,
+    project_store,
+    public_url,
+)
 from orchestrator.system import RandomIds, SystemClock, actor, source, warn
 
 if TYPE_CHECKING:
@@ -21,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.app.services import Services
     from orchestrator.domain.blueprint.blueprint import Deployment, StoreLocation
     from orchestrator.ports.system import Approver, Sink, StopToken
-    from orchestrator.stores.sequence_memory import WatchedStore
+    from orchestrator.stores.watched_store import WatchedStore
 
 
 def open_store(
@@ -103,7 +108,6 @@ def open_services(
     from orchestrator.loading.project import project_notes
     from orchestrator.loading.summary import neighbour_urls
     from orchestrator.rego import RegoRules
-    from orchestrator.stores.project_key import project_key
 
     own, allowed, clock = project.own_dir, project.settings.allow_environment, SystemClock()
     check_trusted(project.settings.trust, deployment)

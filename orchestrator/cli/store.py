@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from orchestrator.domain.blueprint.blueprint import StoreLocation
     from orchestrator.domain.documents.documents import StoreCopyDocument
     from orchestrator.project import ProjectContext
-    from orchestrator.stores.sequence_memory import WatchedStore
+    from orchestrator.stores.watched_store import WatchedStore
 
 
 #: Bytes of an export that are read at once, as all of it is checked before anything is written.
@@ -75,7 +75,7 @@ def _only_store(project: ProjectContext) -> StoreLocation:
     from orchestrator.domain.blueprint.blueprint import OWN_STORE
     from orchestrator.errors import Usage
     from orchestrator.loading.summary import store_locations
-    from orchestrator.stores.store_urls import sqlite_file
+    from orchestrator.stores.project_store import sqlite_file
 
     def place(location: StoreLocation) -> str:
         return str(sqlite_file(location.url, project.project_dir, project.environ) or location.url)

@@ -14,8 +14,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
-from orchestrator.stores.schema import migrations, pending, queries
-from orchestrator.stores.sql_store import Cursor, Parameters, Row, Run, SqlStore
+from orchestrator.stores.sql_store import (
+    Cursor,
+    Parameters,
+    Row,
+    Run,
+    SqlStore,
+    migrations,
+    pending,
+    queries,
+)
 
 if TYPE_CHECKING:
     import psycopg

@@ -1,19 +1,30 @@
 """
-The common part of the SQL stores: the same named statements, in a dialect each.
+The common part of the SQL stores: the same named statements and numbered migrations of the schema,
+in a dialect each.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
+from pathlib import Path
 from typing import Any, Protocol
 
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim, Lease
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
-from orchestrator.stores.stored_entries import check_chain, fenced_error, read_entry, read_model
+from orchestrator.errors import StoreUnavailable
+from orchestrator.stores.stored_entries import (
+    NEWER,
+    check_chain,
+    fenced_error,
+    read_entry,
+    read_model,
+)
 
 Parameters = dict[str, Json]
 Row = tuple[Any, ...]
@@ -32,6 +43,41 @@ class Cursor(Protocol):
 
 #: Runs a named statement in a transaction.
 Run = Callable[[str, Parameters], Cursor]
+
+
+_DIRECTORY = Path(__file__).parent / "sql"
+
+
+@cache
+def queries(dialect: str = "sqlite") -> Mapping[str, str]:
+    """
+    Return the statements of a dialect's ``queries.sql`` by name.
+    """
+    text = (_DIRECTORY / dialect / "queries.sql").read_text(encoding="utf-8")
+    _, *parts = re.split(r"^-- name: (\w+)$", text, flags=re.MULTILINE)
+    return {name: sql.strip() for name, sql in zip(parts[::2], parts[1::2], strict=True)}
+
+
+@cache
+def migrations(dialect: str = "sqlite") -> tuple[str, ...]:
+    """
+    Return the scripts of all migrations in order; the N-th migrates from schema version N-1 to N.
+    """
+    files = sorted((_DIRECTORY / dialect).glob("[0-9][0-9][0-9][0-9]_*.sql"))
+    return tuple(file.read_text(encoding="utf-8") for file in files)
+
+
+def pending(version: int, scripts: Sequence[str], *, place: str) -> int:
+    """
+    Return the number of migrations that a schema of this version lacks. Raises StoreUnavailable if
+    it is newer than ``scripts``.
+    """
+    if version > len(scripts):
+        raise StoreUnavailable(
+            f"{place}: schema version {version}; this version knows up to {len(scripts)}",
+            hint=NEWER,
+        )
+    return len(scripts) - version
 
 
 class SqlStore(ABC):

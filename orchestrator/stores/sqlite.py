@@ -22,8 +22,64 @@ from msgspec import Struct
 
 from orchestrator.errors import StoreUnavailable
 from orchestrator.local_files import make_private
-from orchestrator.stores.schema import APPLICATION_ID, migrate, migrations, queries
-from orchestrator.stores.sql_store import Parameters, Row, Run, SqlStore
+from orchestrator.stores.sql_store import (
+    Parameters,
+    Row,
+    Run,
+    SqlStore,
+    migrations,
+    pending,
+    queries,
+)
+
+#: Marks a SQLite file as ours ("orch").
+APPLICATION_ID = 0x6F726368
+
+#: Bytes of the header of a SQLite file, and where our mark stands in it.
+_HEADER, _MAGIC, _MARK = 100, b"SQLite format 3\0", slice(68, 72)
+
+
+def is_ours(file: Path) -> bool:
+    """
+    Return whether a path is a regular file with operation records, by its SQLite header.
+    """
+    try:
+        if file.is_symlink() or not file.is_file():  # nothing else is opened: a pipe would block
+            return False
+        with file.open("rb") as opened:
+            header = opened.read(_HEADER)
+    except OSError:
+        return False
+    mark = APPLICATION_ID.to_bytes(4, "big")
+    return header.startswith(_MAGIC) and header[_MARK] == mark
+
+
+def migrate(connection: sqlite3.Connection, scripts: Sequence[str], *, place: str) -> None:
+    """
+    Migrate an open database to the newest schema version in one transaction.
+
+    Raises StoreUnavailable, and changes nothing, if its version is newer than ``scripts``.
+    """
+    version = "PRAGMA user_version"
+    if pending(connection.execute(version).fetchone()[0], scripts, place=place) == 0:
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        (done,) = connection.execute(version).fetchone()  # another process may have done it by now
+        for script in scripts[done:]:
+            statement = ""
+            for line in script.splitlines(keepends=True):  # `executescript` would commit first
+                statement += line
+                if sqlite3.complete_statement(statement):
+                    connection.execute(statement)
+                    statement = ""
+        connection.execute(f"{version} = {len(scripts)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
 
 # Which file system a path lies on, for stores that must not lie on a network.
 
@@ -55,17 +111,13 @@ def mount_table() -> tuple[Mount, ...]:
     """
     if (table := Path("/proc/self/mounts")).exists():  # psutil costs more than all the rest here
         rows = (line.split(" ") for line in table.read_text(errors="surrogateescape").splitlines())
-        return tuple(Mount(_unescape(row[1]), row[2]) for row in rows)
+        octal = re.compile(r"\\([0-7]{3})")  # how it writes spaces and the like
+        return tuple(
+            Mount(octal.sub(lambda code: chr(int(code[1], 8)), row[1]), row[2]) for row in rows
+        )
     import psutil
 
     return tuple(Mount(part.mountpoint, part.fstype) for part in psutil.disk_partitions(all=True))
-
-
-def _unescape(point: str) -> str:
-    """
-    Return a mount point in clear; the table writes spaces and the like in octal.
-    """
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), point)
 
 
 def network_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
@@ -176,7 +228,7 @@ class SqliteStore(SqlStore):
         self._copy: tempfile.TemporaryDirectory[str] | None = None
         self._full: sqlite3.OperationalError | None = None
         self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] | None = None
+        self._file: os.stat_result | None = None
 
     @property
     def url(self) -> str:
@@ -198,7 +250,13 @@ class SqliteStore(SqlStore):
 
     def close(self) -> None:
         with self._lock, readable_errors(self._path):
-            self._close()
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            if self._copy is not None:
+                self._copy.cleanup()
+                self._copy = None
+                self._full = None
 
     def _select(self, query: str, parameters: Parameters) -> list[Row]:
         with self._lock, readable_errors(self._path):
@@ -240,7 +298,13 @@ class SqliteStore(SqlStore):
             self._require_same_file()
             return self._connection
         if not self._path.exists():
-            self._refuse_orphaned_log()
+            log = self._path.with_name(f"{self._path.name}-wal")
+            if log.exists() and log.stat().st_size:
+                raise StoreUnavailable(
+                    f"{self._path}: it is missing, but its log {log.name} holds records",
+                    hint="restore the file beside its log; a new store would lose what is in the "
+                    "log",
+                )
             return None
         if not self._path.is_file():  # a FIFO or a device may never end
             raise StoreUnavailable(
@@ -258,32 +322,45 @@ class SqliteStore(SqlStore):
             self._full = exc
             return self._open(is_copy=True)
 
-    def _open(self, *, is_copy: bool) -> sqlite3.Connection:
+    def _require_same_file(self) -> None:
+        # SQLite would go on writing to the removed file, and everything would be lost.
         try:
-            connection = self._connect(self._copied() if is_copy else self._path)
-            self._connection = connection
-            self._require_ours(connection)
+            same = self._file is not None and os.path.samestat(self._path.stat(), self._file)
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise StoreUnavailable(
+                f"{self._path}: it was removed or replaced while in use",
+                hint="put it back before anything else is run: it holds the records of this run",
+            )
+
+    def _open(self, *, is_copy: bool) -> sqlite3.Connection:
+        """
+        Return a connection to the file, or to a copy of it and its WAL in a private directory.
+        """
+        path = self._path
+        try:
+            if is_copy:
+                self._copy = tempfile.TemporaryDirectory(prefix="orchestrator-store-")
+                path = Path(self._copy.name) / path.name
+                for source in (self._path, self._path.with_name(f"{self._path.name}-wal")):
+                    if source.exists():
+                        path.with_name(source.name).write_bytes(source.read_bytes())
+            connection = self._connection = self._connect(path)
+            if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+                raise StoreUnavailable(
+                    f"{self._path}: not an operation store (an empty or foreign database)",
+                    hint="no new one is made in its place: restore a backup, or name another file",
+                )
             migrate(connection, migrations(), place=str(self._path))
             connection.execute("PRAGMA journal_mode = WAL")
             if is_copy:
                 connection.execute("PRAGMA query_only = ON")
-            self._file = _identity(self._path)
+            self._file = self._path.stat()
         except BaseException:
-            self._close()
+            self.close()
             raise
         return connection
-
-    def _copied(self) -> Path:
-        """
-        Return a copy of the file and its WAL in a private directory.
-        """
-        self._copy = tempfile.TemporaryDirectory(prefix="orchestrator-store-")
-        copy = Path(self._copy.name) / self._path.name
-        for source in (self._path, self._path.with_name(f"{self._path.name}-wal")):
-            if source.exists():
-                target = copy.with_name(source.name)
-                target.write_bytes(source.read_bytes())
-        return copy
 
     def _connect(self, path: Path) -> PatientConnection:
         longer = len(os.fsencode(path)) - _LONGEST
@@ -333,33 +410,6 @@ class SqliteStore(SqlStore):
         finally:
             os.close(handle)
 
-    def _require_ours(self, connection: sqlite3.Connection) -> None:
-        if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-            raise StoreUnavailable(
-                f"{self._path}: not an operation store (an empty or foreign database)",
-                hint="no new one is made in its place: restore a backup, or name another file",
-            )
-
-    def _require_same_file(self) -> None:
-        # SQLite would go on writing to the removed file, and everything would be lost.
-        try:
-            same = _identity(self._path) == self._file
-        except FileNotFoundError:
-            same = False
-        if not same:
-            raise StoreUnavailable(
-                f"{self._path}: it was removed or replaced while in use",
-                hint="put it back before anything else is run: it holds the records of this run",
-            )
-
-    def _refuse_orphaned_log(self) -> None:
-        log = self._path.with_name(f"{self._path.name}-wal")
-        if log.exists() and log.stat().st_size:
-            raise StoreUnavailable(
-                f"{self._path}: it is missing, but its log {log.name} holds records",
-                hint="restore the file beside its log; a new store would lose what is in the log",
-            )
-
     def _refuse_network(self) -> None:
         mount = network_mount(self._path.resolve(), self._mounts())
         if mount is not None:
@@ -368,17 +418,3 @@ class SqliteStore(SqlStore):
                 f"{mount.point}), where SQLite cannot be kept safe",
                 hint="name a path on a local disk as operations.url",
             )
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-        if self._copy is not None:
-            self._copy.cleanup()
-            self._copy = None
-            self._full = None
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_dev, status.st_ino

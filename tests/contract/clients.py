@@ -14,7 +14,7 @@ from typing import Any
 from orchestrator.domain.target import Target
 from orchestrator.errors import Fenced
 from orchestrator.ports.store import OperationStore
-from orchestrator.stores.store_urls import open_store
+from orchestrator.stores.project_store import open_store
 from tests.fakes.entries import NETWORK, claim, entry, lease
 
 

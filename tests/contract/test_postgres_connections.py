@@ -17,8 +17,8 @@ import pytest
 from orchestrator.app.commands.store import check_store
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.postgres import PostgresStore
-from orchestrator.stores.schema import migrations
-from orchestrator.stores.store_urls import open_store
+from orchestrator.stores.project_store import open_store
+from orchestrator.stores.sql_store import migrations
 from tests.certificates import certified
 from tests.contract.stores import postgres
 from tests.engine.postgres import Postgres, postgres_server

@@ -21,8 +21,8 @@ import pytest
 
 from orchestrator.domain.target import Target
 from orchestrator.errors import OrchestratorError, StoreUnavailable
-from orchestrator.stores.schema import APPLICATION_ID, migrate, migrations
-from orchestrator.stores.sqlite import Mount, SqliteStore, mount_table
+from orchestrator.stores.sql_store import migrations
+from orchestrator.stores.sqlite import APPLICATION_ID, Mount, SqliteStore, migrate, mount_table
 from tests.fakes.entries import NETWORK, entry, lease
 
 ROOT = Path(__file__).parents[2]

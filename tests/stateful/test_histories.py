@@ -24,8 +24,7 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.values import replace
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
-from orchestrator.stores.store_urls import StorePlacement
+from orchestrator.stores.watched_store import SequenceMemory, WatchedStore
 from tests.fakes.engine import Cloud, FakeRoot, Fault, Killed, Thing
 from tests.fakes.services import Premises
 from tests.stateful.test_offered_commands import GRAPH, World
@@ -127,8 +126,8 @@ class History:
         Open the store as a new process does.
         """
         memory = SequenceMemory(self.there.place / "seen", "memory:")
-        place = StorePlacement(StoreLocation(url="memory:"), lambda *_: ())
-        watched = WatchedStore(self.store, memory, place, lambda _: None)
+        location, own_file = StoreLocation(url="memory:"), self.there.place / "none.db"
+        watched = WatchedStore(self.store, memory, location, own_file, lambda _: None)
         self.there.services = replace(
             self.there.services,
             store=watched,

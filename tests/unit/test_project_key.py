@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.project_key import project_key
+from orchestrator.stores.project_store import project_key
 
 GIVEN = "0f" * 32
 

@@ -16,9 +16,8 @@ from orchestrator.domain.blueprint.blueprint import StoreLocation
 from orchestrator.errors import Refused, StoreUnavailable
 from orchestrator.ports.store import IDENTITY_BLOB
 from orchestrator.run_files import RunFiles
-from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
 from orchestrator.stores.sqlite import SqliteStore
-from orchestrator.stores.store_urls import StorePlacement
+from orchestrator.stores.watched_store import SequenceMemory, WatchedStore
 from tests.fakes.entries import NETWORK, claim, entry
 
 
@@ -32,12 +31,11 @@ class Machine:
         self.seen = place / "seen"
         self.runs = place / "runs"
         self.told: list[str] = []
-        self.placement = StorePlacement(StoreLocation(), lambda *_: ())
 
     def open(self) -> WatchedStore:
         store = SqliteStore(self.file)
-        memory = SequenceMemory(self.seen, store.url, RunFiles(self.runs).traces)
-        return WatchedStore(store, memory, self.placement, self.told.append)
+        memory = SequenceMemory(self.seen, store.url, RunFiles(self.runs))
+        return WatchedStore(store, memory, StoreLocation(), self.file, self.told.append)
 
     def write(self, *sequences: int, run: str = "r") -> None:
         store = self.open()
@@ -145,7 +143,7 @@ def test_a_store_of_before_has_no_identity_and_gets_one(machine: Machine) -> Non
 
     assert memory.identity() == "first"
     other = SequenceMemory(machine.seen.with_name("other"), machine.open().url)
-    elsewhere = WatchedStore(SqliteStore(machine.file), other, machine.placement, print)
+    elsewhere = WatchedStore(SqliteStore(machine.file), other, StoreLocation(), machine.file, print)
     machine.open().drop_claim(claim("first"))
     assert elsewhere.take_claim(claim("second")) is None
     assert other.identity() == "first"

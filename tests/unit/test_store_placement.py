@@ -17,9 +17,9 @@ from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.loading.summary import neighbour_urls, seen_locations
 from orchestrator.project import project_context
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.sequence_memory import SequenceMemory, WatchedStore
+from orchestrator.stores.project_store import public_url
 from orchestrator.stores.sqlite import SqliteStore
-from orchestrator.stores.store_urls import StorePlacement, public_url, sqlite_records
+from orchestrator.stores.watched_store import SequenceMemory, WatchedStore
 from tests.fakes.entries import claim, entry
 from tests.fakes.project import ProjectOnDisk
 
@@ -265,13 +265,13 @@ class Placed:
     def __init__(self, place: Path, location: StoreLocation, *, known: bool) -> None:
         self.told: list[str] = []
         self.inner = MemoryStore()
+        own = place / ".orchestrator" / "operations.db"
         if known:
-            own = SqliteStore(place / ".orchestrator" / "operations.db")
-            own.append(entry())
-            own.close()
-        placement = StorePlacement(location, sqlite_records(place))
+            store = SqliteStore(own)
+            store.append(entry())
+            store.close()
         memory = SequenceMemory(place / "seen", "x")
-        self.store = WatchedStore(self.inner, memory, placement, self.told.append)
+        self.store = WatchedStore(self.inner, memory, location, own, self.told.append)
 
     def refusal(self) -> StoreUnavailable:
         with pytest.raises(StoreUnavailable) as raised:

@@ -10,12 +10,12 @@ import pytest
 
 from orchestrator.errors import Invalid
 from orchestrator.ports.store import OperationStore
-from orchestrator.stores import store_urls
+from orchestrator.stores import project_store
 from orchestrator.stores.sqlite import Mount, network_mount
 
 
 def open_store(url: str | None, *, root: Path) -> OperationStore:
-    return store_urls.open_store(url, project_dir=root, project="acme", environ={})
+    return project_store.open_store(url, project_dir=root, project="acme", environ={})
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_the_database_of_the_backend_block_is_that_of_the_records(
     """
     As Terraform's backend: the block goes before the variable, in either form of libpq.
     """
-    found = store_urls.open_store(
+    found = project_store.open_store(
         "postgres:", project_dir=Path("/p"), project="acme", environ=environ, config=config
     )
 

@@ -1,6 +1,6 @@
 """
 Remembers the entries of an operation store that this machine has seen, and detects a store that has
-gone back.
+gone back, or that others do not find.
 
 Law: a record that has gone back is noticed. A store that was restored from a backup, or created
 anew, is older than what a machine has seen of it; to trust it would duplicate or forget objects.
@@ -13,23 +13,27 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from orchestrator.domain.blueprint.blueprint import OWN_STORE, PREFIX, StoreLocation
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim
-from orchestrator.domain.recovery.command_line import BlueprintAddress, accept_restored_command
+from orchestrator.domain.recovery.command_line import (
+    RecordedBlueprint,
+    accept_restored_command,
+    copy_records_command,
+)
 from orchestrator.domain.target import Target
 from orchestrator.domain.values import changed_fields, replace
 from orchestrator.errors import StoreUnavailable
 from orchestrator.local_files import make_private, read_regular, write_durably
 from orchestrator.ports.store import IDENTITY_BLOB, OperationStore
-from orchestrator.run_files import RunTrace
-from orchestrator.stores.store_urls import StorePlacement
+from orchestrator.run_files import RunFiles, RunTrace
 
 _SCHEMA = "orchestrator.sequence_memory/1"
 
@@ -45,24 +49,20 @@ class SeenEntry(Struct, frozen=True):
     run_id: str = ""
 
 
-#: The runs of this machine after one of them, or all: what each wrote in a store, by its URL.
-RunTraces = Callable[[str, str], Iterable[RunTrace]]
-
-
 class SequenceMemory:
     """
     The identity and the newest entries of a store that this machine has seen, in a file below
-    ``directory``. Runs since that file was written, or all if there is none, are read from their
-    records.
+    ``directory``. The ``runs`` since that file was written, or all if there is none, are read from
+    their records.
 
     Other processes may write the same file. A file that cannot be read or written is ignored: it
     must not block anybody's work.
     """
 
-    def __init__(self, directory: Path, url: str, traces: RunTraces = lambda *_: ()) -> None:
+    def __init__(self, directory: Path, url: str, runs: RunFiles | None = None) -> None:
         self._file = directory / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.json"
         self._url = url
-        self._read_traces = traces
+        self._runs = runs
         self._traces: tuple[RunTrace, ...] | None = None
 
     def seen(self) -> dict[str, SeenEntry]:
@@ -82,7 +82,8 @@ class SequenceMemory:
         except (ValueError, LookupError, TypeError, AttributeError):
             seen = {}
         if self._traces is None:
-            self._traces = tuple(self._read_traces(self._url, str(document.get("run_id") or "")))
+            after = str(document.get("run_id") or "")
+            self._traces = tuple(self._runs.traces(self._url, after)) if self._runs else ()
         for trace in self._traces:
             entry = seen.get(trace.target, SeenEntry(0))
             if trace.sequence is None:
@@ -129,24 +130,25 @@ class SequenceMemory:
         Remember the entries that are newer than the remembered ones, the store's identity, and the
         run of this machine that wrote them.
         """
-        new = {str(record.target): _seen_entry(record) for record in records}
+        new = _newest(records)
         if not new and identity is None:
             return
         with suppress(OSError), self._locked():
-            remembered = self.seen()
-            newer = {t: item for t, item in new.items() if not _is_known(remembered.get(t), item)}
+            entries = self.seen()
+            known = {
+                target: (item.sequence, item.entry_id != "") for target, item in entries.items()
+            }
+            newer = {t: i for t, i in new.items() if known.get(t, (0, False)) < (i.sequence, True)}
             is_named = identity in (None, self.identity())
             if newer or not is_named:
-                entries = {**remembered, **newer}
-                self._write(entries, identity or self.identity(), run_id=run_id)
+                self._write(entries | newer, identity or self.identity(), run_id=run_id)
 
     def replace(self, records: Iterable[OperationRecord], identity: str | None) -> None:
         """
         Forget all entries, and remember these as the newest, with this store's identity.
         """
         with self._locked():
-            entries = {str(record.target): _seen_entry(record) for record in records}
-            self._write(entries, identity, reconciled={})
+            self._write(_newest(records), identity, reconciled={})
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -182,25 +184,8 @@ def _private_opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK, 0o600)  # a FIFO in its place would block
 
 
-def _seen_entry(record: OperationRecord) -> SeenEntry:
-    return SeenEntry(record.sequence, record.entry_id)
-
-
-def _is_known(seen: SeenEntry | None, item: SeenEntry) -> bool:
-    if seen is None or seen.sequence != item.sequence:
-        return seen is not None and seen.sequence > item.sequence
-    return bool(seen.entry_id)
-
-
-def _way_on(blueprint: BlueprintAddress | None) -> str:
-    """
-    Return the hint for a store that has gone back, that of a blueprint or the project's own.
-    """
-    command = accept_restored_command(blueprint)
-    return (
-        "restore its newest copy; if this one is to be believed: `reconcile` what it holds, "
-        f"`adopt` what it does not know, then `{command}`"
-    )
+def _newest(records: Iterable[OperationRecord]) -> dict[str, SeenEntry]:
+    return {str(record.target): SeenEntry(record.sequence, record.entry_id) for record in records}
 
 
 #: The commands that bring a record up to date from the provider state: what else mutates waits
@@ -210,8 +195,9 @@ _UPDATING = ("reconcile", "adopt")
 
 class WatchedStore:
     """
-    A store whose newest entries are compared with what this machine has seen, and whose location is
-    compared with that of the provider states.
+    A store whose newest entries are compared with what this machine has seen, and its ``location``
+    with that of the provider states and with the records in ``own_file``, the SQLite file of this
+    machine. ``called_in`` is the directory for the commands that errors name.
 
     If it has gone back, or other machines look for the records elsewhere, ``tell`` is called once
     and no claim is given out, so that mutating commands end before they do anything. Only mutating
@@ -222,19 +208,25 @@ class WatchedStore:
         self,
         store: OperationStore,
         memory: SequenceMemory,
-        placement: StorePlacement,
+        location: StoreLocation,
+        own_file: Path,
         tell: Callable[[str], None],
+        *,
+        called_in: str = "",
     ) -> None:
         self._store = self.unwatched = store
         # What needs no watching is the store's own.
+        self.url = store.url
         self.newest_known, self.probe, self.close = store.newest_known, store.probe, store.close
         self.claim, self.drop_claim = store.claim, store.drop_claim
         self.put_lease, self.lease, self.drop_lease = store.put_lease, store.lease, store.drop_lease
         self.put_blob, self.blob, self.drop_blob = store.put_blob, store.blob, store.drop_blob
         self.blobs = store.blobs
         self._memory = memory
-        self._placement = placement
+        self._location = location
+        self._own_file = own_file
         self._tell = tell
+        self._called_in = called_in
         self._lock = threading.Lock()
         self._gone_back: dict[Target | None, str] = {}  # None: the store itself
         self._told_placement = self._told_gone_back = False
@@ -242,10 +234,6 @@ class WatchedStore:
         self._known_identity: str | None = None
         self._claimed: dict[tuple[str | None, str | None], list[OperationRecord]] = {}
         self._place: tuple[str, str] | None = None
-
-    @property
-    def url(self) -> str:
-        return self._store.url
 
     def gone_back(self) -> tuple[str, ...]:
         """
@@ -325,7 +313,12 @@ class WatchedStore:
         return records
 
     def _read(self, blueprint: str | None, environment: str | None) -> list[OperationRecord]:
-        self._check_identity()
+        identity = self._memory.identity()
+        if identity is not None and identity != self._identity():
+            # A store that was created anew knows nothing of what others did in the one before.
+            now = self._identity() or "one that nobody has used"
+            message = f"this machine saw the store of run {identity}, and this is {now}"
+            self._note_gone_back(None, message)
         records = self._store.records(blueprint, environment)
         expected: dict[Target, OperationRecord | None] = {}
         for name in self._memory.seen():
@@ -342,12 +335,47 @@ class WatchedStore:
         return records
 
     def _misplaced(
-        self, blueprint: str | None, environment: str | None, records: list[OperationRecord]
+        self,
+        blueprint: str | None = None,
+        environment: str | None = None,
+        records: Sequence[OperationRecord] = (),
     ) -> StoreUnavailable | None:
-        error = self._placement.no_shared_store()
-        if error is None and blueprint is not None and environment is not None:
-            return self._placement.records_elsewhere(self.url, blueprint, environment, records)
-        return error
+        """
+        Return an error if provider states are shared but records would not be, or if a shared store
+        has no records of a blueprint that this machine has records of.
+        """
+        if self._location.lacks_shared_store:
+            return StoreUnavailable(
+                f"no operation store is known for the backend {self._location.backend!r}: the "
+                "records would stay on this machine only, and nobody else would see them",
+                hint="name one that everybody reaches: "
+                f'`operations: {{url: "s3://BUCKET/{PREFIX}"}}` '
+                "(or postgres://, gs://, az://) in the blueprint or orchestrator.yaml, and take "
+                f"along what this machine has with `orchestrator store copy sqlite:{OWN_STORE} "
+                "URL`; or say that this machine is enough: "
+                f'`operations: {{url: "sqlite:{OWN_STORE}"}}`',
+                reason="no_shared_store",
+            )
+        if blueprint is None or environment is None or records or not self._location.is_shared:
+            return None
+        if not self._own_file.exists():
+            return None
+        from orchestrator.stores.sqlite import SqliteStore
+
+        with closing(SqliteStore(self._own_file)) as own:
+            targets = own.records(blueprint, environment)
+        if not targets:
+            return None
+        command = copy_records_command(self._address(blueprint, environment))
+        return StoreUnavailable(
+            f"{self.url}: nothing is recorded of {blueprint}/{environment}, and this "
+            f"machine knows {len(targets)} of its targets ({OWN_STORE})",
+            hint=f"move them: `{command}`",
+            reason="records_elsewhere",
+        )
+
+    def _address(self, blueprint: str, environment: str) -> RecordedBlueprint:
+        return RecordedBlueprint(blueprint, environment, called_in=self._called_in)
 
     def append(self, record: OperationRecord) -> None:
         self._claimed.clear()
@@ -359,28 +387,29 @@ class WatchedStore:
         current = self._store.take_claim(claim, replaces=replaces)
         if current is not None:
             return current
+        place = claim.blueprint, claim.environment
         try:
-            records = self._read(claim.blueprint, claim.environment)
-            self._check_usable(claim, records)
+            records = self._read(*place)
+            misplaced = self._misplaced(*place, records)
+            if misplaced is not None:
+                raise misplaced
+            self._check_histories(records)
+            if self._gone_back and claim.command not in _UPDATING:
+                self._told_gone_back = True  # by this
+                self._place = place
+                raise self._gone_back_error()
         except StoreUnavailable:
             self._store.drop_claim(claim)
             raise
-        identity = self._identity() or self._name_store(claim.run_id)
+        identity = self._identity()
+        if identity is None:
+            name = self._store.create_blob(IDENTITY_BLOB, claim.run_id.encode())
+            identity = self._known_identity = name.decode("utf-8", "replace")
         if not self._gone_back:
             self._memory.add(records, identity)
         # Nobody else writes while the claim is held: what was read is read once.
-        self._claimed = {(claim.blueprint, claim.environment): records}
+        self._claimed = {place: records}
         return None
-
-    def _check_usable(self, claim: Claim, records: list[OperationRecord]) -> None:
-        misplaced = self._misplaced(claim.blueprint, claim.environment, records)
-        if misplaced is not None:
-            raise misplaced
-        self._check_histories(records)
-        if self._gone_back and claim.command not in _UPDATING:
-            self._told_gone_back = True  # by this
-            self._place = claim.blueprint, claim.environment
-            raise self._gone_back_error()
 
     def _identity(self) -> str | None:
         """
@@ -390,22 +419,6 @@ class WatchedStore:
             data = self._store.blob(IDENTITY_BLOB)
             self._known_identity = data.decode("utf-8", "replace") if data else None
         return self._known_identity
-
-    def _name_store(self, run_id: str) -> str:
-        name = self._store.create_blob(IDENTITY_BLOB, run_id.encode())
-        self._known_identity = name.decode("utf-8", "replace")
-        return self._known_identity
-
-    def _check_identity(self) -> None:
-        """
-        Compare the store's identity with the remembered one: a store that was created anew knows
-        nothing of what other machines did in the one before.
-        """
-        seen = self._memory.identity()
-        if seen is None or seen == self._identity():
-            return
-        now = self._identity() or "one that nobody has used"
-        self._note_gone_back(None, f"this machine saw the store of run {seen}, and this is {now}")
 
     def _check(self, records: Mapping[Target, OperationRecord | None]) -> None:
         seen = self._memory.seen()
@@ -420,12 +433,11 @@ class WatchedStore:
                 if record is not None and record.sequence == seen_entry.sequence:
                     message = _another_entry(target, seen_entry)
                 self._note_gone_back(target, message)
-            elif seen_entry.run_id and not self._holds_run(target, seen_entry.run_id):
-                message = f"{saw} run {seen_entry.run_id} write one, the store has {now}"
-                self._note_gone_back(target, message)
-
-    def _holds_run(self, target: Target, run_id: str) -> bool:
-        return any(entry.run_id == run_id for entry in self._store.history(target))
+            elif seen_entry.run_id:
+                runs = {entry.run_id for entry in self._store.history(target)}
+                if seen_entry.run_id not in runs:
+                    message = f"{saw} run {seen_entry.run_id} write one, the store has {now}"
+                    self._note_gone_back(target, message)
 
     def _check_histories(self, records: Iterable[OperationRecord]) -> None:
         """
@@ -457,14 +469,16 @@ class WatchedStore:
             self._tell(f"{error.message}; {error.hint}")
 
     def _gone_back_error(self) -> StoreUnavailable:
+        command = accept_restored_command(self._place and self._address(*self._place))
         return StoreUnavailable(
             f"the operation store {self.url} has gone back: {'; '.join(self.gone_back())}",
-            hint=_way_on(self._place and self._placement.named(*self._place)),
+            hint="restore its newest copy; if this one is to be believed: `reconcile` what it "
+            f"holds, `adopt` what it does not know, then `{command}`",
             reason="store_gone_back",
         )
 
     def create_blob(self, name: str, data: bytes) -> bytes:
-        misplaced = self._placement.no_shared_store()
+        misplaced = self._misplaced()
         if misplaced is not None:
             raise misplaced
         return self._store.create_blob(name, data)
