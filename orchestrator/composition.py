@@ -107,7 +107,7 @@ def open_services(
     from orchestrator.loading.deployment import check_trusted
     from orchestrator.loading.project import project_notes
     from orchestrator.loading.summary import neighbour_urls
-    from orchestrator.rego import RegoRules
+    from orchestrator.rego import rego_violations
 
     own, allowed, clock = project.own_dir, project.settings.allow_environment, SystemClock()
     check_trusted(project.settings.trust, deployment)
@@ -129,7 +129,7 @@ def open_services(
             work=own / "work",
             workdirs=DirectoryWorkDirs(own / "work", project.project_dir),
             checks=SystemChecks(clock, environment),
-            policy_rules=RegoRules(environment),
+            policy_rules=partial(rego_violations, environment),
             approver=approver,
             stop=stop,
             masker=masker,

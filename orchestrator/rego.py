@@ -28,111 +28,95 @@ _TICK = 0.1  # seconds
 _HINT = "install conftest or opa, and try the rules with it"
 
 
-class RegoRules:
+def rego_violations(
+    environ: Mapping[str, str], rules: Sequence[Path], document: str, stop: StopToken
+) -> list[Violation]:
     """
-    Implements the port `PolicyRules` with programs in the PATH of an environment.
+    Return the denials and warnings of the rules in these files and directories for a plan document,
+    by a program in the PATH of ``environ``. Rules that could not be evaluated are a violation, too:
+    what was not checked is not allowed. Never raises.
     """
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-
-    def violations(
-        self, rules: Sequence[Path], document: str, *, stop: StopToken
-    ) -> list[Violation]:
-        """
-        Return the violations of the rules by a plan document. Rules that could not be evaluated are
-        a violation, too: what was not checked is not allowed.
-        """
-        paths = (shutil.which(name, path=self._environ.get("PATH")) for name in _PROGRAMS)
-        program = next((path for path in paths if path is not None), None)
-        if program is None:
-            return [_unasked(f"neither {' nor '.join(_PROGRAMS)} is on PATH")]
-        ask = _conftest if Path(program).name == "conftest" else _opa
-        with tempfile.TemporaryDirectory(prefix="orchestrator-policy-") as place:
-            plan = Path(place) / "plan.json"
-            plan.write_text(document, encoding="utf-8")
-            try:
-                code, output, errors = self._run(
-                    [program, *ask.arguments(rules, plan)], place, stop
-                )
-                return list(ask.violations(code, json.loads(output)))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
-                text = (errors or output).strip() if isinstance(exc, ValueError) else str(exc)
-                why = next(iter(text.splitlines()), "") or "it gave no result"
-                return [_unasked(f"{Path(program).name}: {why}")]
-
-    def _run(self, argv: Sequence[str], place: str, stop: StopToken) -> tuple[int, str, str]:
-        out, err = (Path(place) / name for name in ("out", "err"))
-        with out.open("wb") as stdout, err.open("wb") as stderr:
-            process = subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                env=dict(self._environ),
-                start_new_session=True,
-            )
-            while process.poll() is None:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(_TICK)
-                if stop.stopping:
-                    process.kill()
-                    process.wait()
-        texts = [file.read_bytes().decode("utf-8", "replace") for file in (out, err)]
-        return process.returncode, texts[0], texts[1]
+    paths = (shutil.which(name, path=environ.get("PATH")) for name in _PROGRAMS)
+    program = next((path for path in paths if path is not None), None)
+    if program is None:
+        return [_unasked(f"neither {' nor '.join(_PROGRAMS)} is on PATH")]
+    name, output, errors = Path(program).name, "", ""
+    with tempfile.TemporaryDirectory(prefix="orchestrator-policy-") as place:
+        plan = Path(place) / "plan.json"
+        plan.write_text(document, encoding="utf-8")
+        if name == "conftest":
+            options = ["test", "--output", "json", "--no-color", "--all-namespaces"]
+            policies = [word for path in rules for word in ("--policy", str(path))]
+            argv, ask = [program, *options, *policies, str(plan)], _conftest
+        else:
+            data = [word for path in rules for word in ("--data", str(path))]
+            options = ["eval", "--format", "json", *data, "--input", str(plan), "data"]
+            argv, ask = [program, *options], _opa
+        try:
+            code, output, errors = _run(argv, environ, Path(place), stop)
+            return list(ask(code, json.loads(output)))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
+            text = (errors or output).strip() if isinstance(exc, ValueError) else str(exc)
+            why = next(iter(text.splitlines()), "") or "it gave no result"
+            return [_unasked(f"{name}: {why}")]
 
 
-class _Conftest:
+def _run(
+    argv: Sequence[str], environ: Mapping[str, str], place: Path, stop: StopToken
+) -> tuple[int, str, str]:
+    out, err = place / "out", place / "err"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=dict(environ),
+            start_new_session=True,
+        )
+        while process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(_TICK)
+            if stop.stopping:
+                process.kill()
+                process.wait()
+    texts = [file.read_bytes().decode("utf-8", "replace") for file in (out, err)]
+    return process.returncode, texts[0], texts[1]
+
+
+def _conftest(code: int, found: Json) -> Iterator[Violation]:
     """
-    ``conftest test``: exit 0, or 1 if a rule denies; no JSON means that it failed.
+    Yield what ``conftest test`` found: exit 0, or 1 if a rule denies; no JSON means that it failed.
     """
-
-    def arguments(self, rules: Sequence[Path], plan: Path) -> list[str]:
-        policies = [word for path in rules for word in ("--policy", str(path))]
-        options = ["--output", "json", "--no-color", "--all-namespaces"]
-        return ["test", *options, *policies, str(plan)]
-
-    def violations(self, code: int, results: Json) -> Iterator[Violation]:
-        counted = 0
-        for result in results:
-            failures, warnings = result.get("failures") or (), result.get("warnings") or ()
-            counted += result.get("successes", 0) + len(failures) + len(warnings)
-            counted += len(result.get("exceptions") or ()) + len(result.get("skipped") or ())
-            for item in failures:
-                yield _violation({**(item.get("metadata") or {}), "msg": item["msg"]}, "fail")
-            for item in warnings:
-                yield _violation({**(item.get("metadata") or {}), "msg": item["msg"]}, "warn")
-        if code not in (0, 1) or not counted:
-            yield _unasked("conftest found no rule `deny`, `violation` or `warn`")
+    counted = 0
+    for result in found:
+        failures, warnings = result.get("failures") or (), result.get("warnings") or ()
+        counted += result.get("successes", 0) + len(failures) + len(warnings)
+        counted += len(result.get("exceptions") or ()) + len(result.get("skipped") or ())
+        for item in failures:
+            yield _violation({**(item.get("metadata") or {}), "msg": item["msg"]}, "fail")
+        for item in warnings:
+            yield _violation({**(item.get("metadata") or {}), "msg": item["msg"]}, "warn")
+    if code not in (0, 1) or not counted:
+        yield _unasked("conftest found no rule `deny`, `violation` or `warn`")
 
 
-class _Opa:
+def _opa(code: int, found: Json) -> Iterator[Violation]:
     """
-    ``opa eval`` of all rules: exit 0, or 2 with ``errors``.
+    Yield what ``opa eval`` of all rules found: exit 0, or 2 with ``errors``.
     """
-
-    def arguments(self, rules: Sequence[Path], plan: Path) -> list[str]:
-        data = [word for path in rules for word in ("--data", str(path))]
-        return ["eval", "--format", "json", *data, "--input", str(plan), "data"]
-
-    def violations(self, code: int, document: Json) -> Iterator[Violation]:
-        if code != 0 or document.get("errors"):
-            messages = [str(item.get("message")) for item in document.get("errors") or ()]
-            yield _unasked(f"opa: {'; '.join(messages) or f'exit code {code}'}")
-            return
-        values = [
-            item["value"] for row in document.get("result") or () for item in row["expressions"]
-        ]
-        rules = [rule for value in values for rule in _rules(value)]
-        if not rules:
-            yield _unasked("opa found no rule `deny`, `violation` or `warn`")
-        for name, items in rules:
-            verdict: Literal["fail", "warn"] = "warn" if name.startswith("warn") else "fail"
-            for item in items:
-                yield _violation(item if isinstance(item, dict) else {"msg": item}, verdict)
-
-
-_conftest, _opa = _Conftest(), _Opa()
+    if code != 0 or found.get("errors"):
+        messages = [str(item.get("message")) for item in found.get("errors") or ()]
+        yield _unasked(f"opa: {'; '.join(messages) or f'exit code {code}'}")
+        return
+    values = [item["value"] for row in found.get("result") or () for item in row["expressions"]]
+    rules = [rule for value in values for rule in _rules(value)]
+    if not rules:
+        yield _unasked("opa found no rule `deny`, `violation` or `warn`")
+    for name, items in rules:
+        verdict: Literal["fail", "warn"] = "warn" if name.startswith("warn") else "fail"
+        for item in items:
+            yield _violation(item if isinstance(item, dict) else {"msg": item}, verdict)
 
 
 def _rules(value: Json) -> Iterator[tuple[str, Sequence[Json]]]:

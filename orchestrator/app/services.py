@@ -4,8 +4,9 @@ Everything a use case needs from outside, in one value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -24,13 +25,15 @@ from orchestrator.ports.system import (
     Checks,
     Clock,
     Ids,
-    PolicyRules,
     Processes,
     Sink,
     StopToken,
 )
 from orchestrator.ports.workdir import WorkDirs
 from orchestrator.run_files import RunFiles, Spool
+
+if TYPE_CHECKING:
+    from orchestrator.domain.plan.violations import Violation
 
 
 class Limits(Struct, frozen=True):
@@ -70,8 +73,9 @@ class Services(Struct, frozen=True):
     ``refusal`` returns the error that mutating commands end with if they may not rely on the store;
     ``note_reconciled`` remembers which records older than this machine has seen are up to date
     again. ``neighbours`` returns the URLs of the stores of the blueprint's other environments.
-    ``environ`` is the environment of engines; ``stored_blobs`` are the digests, by name, of blobs
-    known to be in the store. ``source`` asks git, once.
+    ``policy_rules`` returns the violations of Rego rules in files by a plan document. ``environ``
+    is the environment of engines; ``stored_blobs`` are the digests, by name, of blobs known to be
+    in the store. ``source`` asks git, once.
     """
 
     store: OperationStore
@@ -85,7 +89,7 @@ class Services(Struct, frozen=True):
     workdirs: WorkDirs
     work: Path
     checks: Checks
-    policy_rules: PolicyRules
+    policy_rules: Callable[[Sequence[Path], str, StopToken], Sequence[Violation]]
     approver: Approver
     stop: StopToken
     masker: Masker

@@ -30,7 +30,7 @@ from orchestrator.engine.process.call_files import (
 from orchestrator.engine.process.child import Child, Question, ReadingChild, ShutdownLadder
 from orchestrator.engine.process.environment import PluginCache, plugin_cache
 from orchestrator.engine.process.identity import SystemProcesses
-from orchestrator.engine.process.transcript import Transcript, failure_reason, read_again
+from orchestrator.engine.process.transcript import Transcript, failure_reason
 from orchestrator.engine.process.wrapper import (
     CALLERS_UMASK,
     PRIVATE_UMASK,
@@ -96,7 +96,7 @@ class TerraformEngine:
         self._asked_in = Path.cwd()
         self._told: dict[Path, EngineInfo] = {}
         self._small_files = threading.Lock()  # read one after the other sooner than side by side
-        self._waiting: dict[CallFiles, tuple[Question, ShutdownLadder, Transcript]] = {}
+        self._waiting: dict[Path, tuple[Question, ShutdownLadder, Transcript]] = {}
         self.info = info
         self._environment = dict(environment)
         self._processes = SystemProcesses()
@@ -127,7 +127,7 @@ class TerraformEngine:
 
         An exception from ``observe``, KeyboardInterrupt included, leaves the engine running.
         """
-        files = CallFiles.of(spec)
+        files = CallFiles(spec.evidence, spec.name)
         if isinstance(request, Approve | Cancel):
             return self._answer(request, spec, stop=stop, observe=observe)
         if stop.stopping:
@@ -143,7 +143,7 @@ class TerraformEngine:
                 cached = opened.enter_context(self._plugin_cache.filling(spec.directory))
                 spec = replace(spec, environment={**spec.environment, **cached})
             transcript = Transcript(files, request.verb, spec, log=self._open_log(files))
-            opened.enter_context(transcript)
+            opened.callback(transcript.close)
             child = self._start(request, files, spec)
             ladder = ShutdownLadder(child, spec, stop)
             if not isinstance(request, PlanAndAsk) or not isinstance(child, Child):
@@ -158,7 +158,7 @@ class TerraformEngine:
             if question.is_passed_over:
                 files.end_waiting()
             opened.pop_all()
-            self._waiting[files] = question, ladder, transcript
+            self._waiting[files.identity] = question, ladder, transcript
             return replace(transcript.result(None), waits=True)
 
     def _answer(
@@ -169,18 +169,18 @@ class TerraformEngine:
         stop: StopToken,
         observe: Callable[[Message], None],
     ) -> CallResult:
-        files = CallFiles.of(spec)
-        if files not in self._waiting:
+        files = CallFiles(spec.evidence, spec.name)
+        if files.identity not in self._waiting:
             return NEVER_STARTED
-        question, ladder, transcript = self._waiting[files]
+        question, ladder, transcript = self._waiting[files.identity]
         approved = isinstance(request, Approve) and not stop.stopping
         if approved and not question.is_passed_over:
             try:
                 files.end_waiting()
             except OSError as exc:
                 raise EngineFailed("engine", f"cannot note the approval: {exc}") from exc
-        del self._waiting[files]
-        with transcript:
+        del self._waiting[files.identity]
+        with contextlib.closing(transcript):
             dead = not question.is_passed_over and question.child.wait(0)
             question.child.answer("yes" if approved else "no")
             ladder.restart(spec.timeout)
@@ -196,7 +196,7 @@ class TerraformEngine:
         Remove the files of a call that is over and changed nothing, so that it can be made again.
         Its log is kept until then.
         """
-        files = CallFiles.of(spec)
+        files = CallFiles(spec.evidence, spec.name)
         self.discard(spec)
         discard((files.identity, files.answer, files.waiting))
 
@@ -208,7 +208,7 @@ class TerraformEngine:
         spec: CallSpec,
         observe: Callable[[Message], None],
     ) -> CallResult:
-        files = CallFiles.of(spec)
+        files = CallFiles(spec.evidence, spec.name)
         _watch(child, ladder, transcript, observe)
         child.finish()
         for message in transcript.end(files.read_answer()):
@@ -231,7 +231,7 @@ class TerraformEngine:
         Return what an earlier call left. If the engine has ended and its wrapper is about to write
         the answer, this waits for it.
         """
-        files = CallFiles.of(spec)
+        files = CallFiles(spec.evidence, spec.name)
         try:
             beginning = None if files.fence() else files.read_identity()
         except ValueError:
@@ -247,7 +247,11 @@ class TerraformEngine:
         ending = files.read_answer()
         keep = liveness is Liveness.ALIVE or not complete_log
         log = None if keep else self._open_log(files)
-        result = read_again(files, beginning.verb, spec, log=log)
+        transcript = Transcript(files, beginning.verb, spec, log=log)
+        with contextlib.closing(transcript):
+            transcript.more()
+            transcript.end(ending)
+        result = transcript.result(ending)
         if files.waiting.exists():  # whatever ended it, it was told nothing
             result = replace(result, complete=True)
         return RecoveredCall(
@@ -255,7 +259,7 @@ class TerraformEngine:
         )
 
     def discard(self, spec: CallSpec) -> None:
-        files = CallFiles.of(spec)
+        files = CallFiles(spec.evidence, spec.name)
         discard((files.stdout, files.stderr, files.text))
         with contextlib.suppress(OSError):  # another call's output is in it
             files.stdout.parent.rmdir()

@@ -4,7 +4,7 @@ The ports to the machine and its user: time, ids, processes, signals, events, ap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -13,24 +13,9 @@ if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     from orchestrator.domain.blueprint.references import Resolved
     from orchestrator.domain.documents.plan import PlanDocument
     from orchestrator.domain.events.events import Event, PlanReady
-    from orchestrator.domain.plan.violations import Violation
     from orchestrator.domain.record.record import Check
     from orchestrator.domain.record.run_record import ProcessIdentity
     from orchestrator.domain.record.states import Liveness
-
-
-class PolicyRules(Protocol):
-    """
-    Evaluates policy rules written in a language of their own (Rego).
-    """
-
-    def violations(
-        self, rules: Sequence[Path], document: str, *, stop: StopToken
-    ) -> Sequence[Violation]:
-        """
-        Return the denials and warnings of the rules in these files and directories for a plan
-        document. A rule that cannot be evaluated is a violation, too. Never raises.
-        """
 
 
 class Clock(Protocol):

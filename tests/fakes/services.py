@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from orchestrator.app.services import Services
@@ -34,7 +35,7 @@ from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.engine.workdir.layout import work_path
 from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.ports.system import Sink, StopToken
-from orchestrator.rego import RegoRules
+from orchestrator.rego import rego_violations
 from orchestrator.run_files import RunFiles, Spool
 from orchestrator.stores.memory import MemoryStore
 from tests.fakes.clock import CountedIds, SetClock, SetStop
@@ -110,7 +111,7 @@ class Premises:
             work=self.work,
             workdirs=DirectoryWorkDirs(self.work, self.place),
             checks=SystemChecks(SetClock()),
-            policy_rules=RegoRules({}),
+            policy_rules=partial(rego_violations, {}),
             approver=NoApprover(),
             stop=SetStop(),
             masker=Masker(),

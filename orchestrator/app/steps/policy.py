@@ -90,7 +90,7 @@ def rego_violations(
     if not rules:
         return ()
     text = redacted(document, services.masker).to_json()
-    return services.policy_rules.violations(rules, text, stop=services.stop)
+    return services.policy_rules(rules, text, services.stop)
 
 
 def _rego_violations(

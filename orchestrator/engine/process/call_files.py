@@ -16,8 +16,7 @@ from msgspec import Struct
 from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.domain.text import Json
 from orchestrator.engine.process.wrapper import create_exclusively, sync
-from orchestrator.local_files import make_private, read_regular, replace_file, write_private
-from orchestrator.ports.engine import CallSpec
+from orchestrator.local_files import make_private, read_regular, write_private
 from orchestrator.ports.system import Processes
 
 _SHARED = ("host", "boot_id", "pid_namespace")
@@ -68,56 +67,24 @@ class AnswerFile(Struct, frozen=True):
         return self.exit_code == _CRASHED or self.signal in _CRASH_SIGNALS
 
 
-class CallFiles(Struct, frozen=True):
+class CallFiles:
     """
-    The paths of a call's files: ``raw/`` holds secrets, the log is masked.
+    The files of the call ``name`` in the directory ``evidence``: ``raw/`` holds secrets, the log is
+    masked.
     """
 
-    evidence: Path
-    name: str
-
-    @classmethod
-    def of(cls, spec: CallSpec) -> CallFiles:
-        return cls(spec.evidence, spec.name)
-
-    @property
-    def identity(self) -> Path:
-        return self.evidence / f"{self.name}.identity.json"
-
-    @property
-    def early_variables(self) -> Path:
-        return self.evidence / f"{self.name}.early.tfvars.json"
-
-    @property
-    def answer(self) -> Path:
-        return self.evidence / f"{self.name}.answer.json"
-
-    @property
-    def waiting(self) -> Path:
-        """
-        Exists while the engine has planned and waits for approval: then the call has mutated
-        nothing.
-        """
-        return self.evidence / f"{self.name}.waiting"
-
-    @property
-    def log(self) -> Path:
-        return self.evidence / f"{self.name}.log"
-
-    @property
-    def stdout(self) -> Path:
-        return self.evidence / "raw" / f"{self.name}.stdout"
-
-    @property
-    def stderr(self) -> Path:
-        return self.evidence / "raw" / f"{self.name}.stderr"
-
-    @property
-    def text(self) -> Path:
-        """
-        The output of an engine that writes its events to ``stdout`` itself.
-        """
-        return self.evidence / "raw" / f"{self.name}.text"
+    def __init__(self, evidence: Path, name: str) -> None:
+        self.evidence, self.name = evidence, name
+        self.identity = evidence / f"{name}.identity.json"
+        self.answer = evidence / f"{name}.answer.json"
+        self.early_variables = evidence / f"{name}.early.tfvars.json"
+        self.log = evidence / f"{name}.log"
+        # It exists while the engine has planned and waits for approval: then nothing is mutated.
+        self.waiting = evidence / f"{name}.waiting"
+        self.stdout = evidence / "raw" / f"{name}.stdout"
+        self.stderr = evidence / "raw" / f"{name}.stderr"
+        # The output of an engine that writes its events to ``stdout`` itself.
+        self.text = evidence / "raw" / f"{name}.text"
 
     def open_output(self, printed: Path | None = None) -> tuple[int, int]:
         """
@@ -197,12 +164,6 @@ class CallFiles(Struct, frozen=True):
             return IdentityFile(engine, wrapper, str(data.get("verb", "")))
         except (KeyError, TypeError) as exc:
             raise ValueError(f"{self.identity} is damaged: {exc}") from exc
-
-    def write_answer(self, text: str) -> None:
-        """
-        Write the answer file of a call that mutates nothing, atomically, 0600.
-        """
-        replace_file(self.answer, text.encode())
 
     def read_answer(self) -> AnswerFile | None:
         """

@@ -24,6 +24,7 @@ from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.process import wrapper
 from orchestrator.engine.process.call_files import CallFiles, IdentityFile
 from orchestrator.engine.process.identity import kill_session, signal_session
+from orchestrator.local_files import replace_file
 from orchestrator.ports.engine import CallSpec
 from orchestrator.ports.system import Processes, StopToken
 
@@ -65,7 +66,9 @@ class Child:
         self._lifeline = lifeline
         self._audience = audience
         self._interrupted = False
-        self._fenced = False
+        self.pid = process.pid
+        #: Whether we fenced the call ourselves, because a stop came before it began.
+        self.fenced = False
 
     @classmethod
     def start(
@@ -125,17 +128,6 @@ class Child:
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 answers.write(f"{word}\n".encode())
                 answers.close()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def fenced(self) -> bool:
-        """
-        Whether we fenced the call ourselves, because a stop came before it began.
-        """
-        return self._fenced
 
     def wait(self, seconds: float) -> bool:
         """
@@ -205,8 +197,8 @@ class Child:
         threading.Thread(target=self._process.wait, daemon=True).start()
 
     def _beginning(self) -> IdentityFile | None:
-        if self._fenced or self._files.fence():
-            self._fenced = True
+        if self.fenced or self._files.fence():
+            self.fenced = True
             return None
         beginning = self._files.read_identity()
         return beginning if isinstance(beginning, IdentityFile) else None
@@ -234,6 +226,7 @@ class ReadingChild:
         self._files = files
         self._process = process
         self._ended = ended
+        self.pid = process.pid
 
     @staticmethod
     def possible() -> bool:
@@ -277,10 +270,6 @@ class ReadingChild:
             raise
         return child
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
     def wait(self, seconds: float) -> bool:
         """
         Wait up to ``seconds`` for the engine to end. Returns whether the call is over.
@@ -315,7 +304,7 @@ class ReadingChild:
         code = self._process.wait()
         os.close(self._ended)
         with contextlib.suppress(OSError):  # a full disk: the call counts as one without an answer
-            self._files.write_answer(wrapper.answer_text(code))
+            replace_file(self._files.answer, wrapper.answer_text(code).encode())
 
     def abandon(self) -> None:
         """

@@ -217,13 +217,10 @@ def plugin_cache(environment: Mapping[str, str], default: Path) -> PluginCache:
     Return the cache that the user configured by environment or CLI configuration, else one in
     ``default``.
     """
-    chosen = environment.get(_VARIABLE) or _configured_cache(environment)
-    return PluginCache(Path(chosen) if chosen else default)
-
-
-def _configured_cache(environment: Mapping[str, str]) -> str | None:
-    for _, text in cli_configuration(environment):
+    chosen = environment.get(_VARIABLE)
+    for _, text in () if chosen else cli_configuration(environment):
         match = _SETTING.search(text)
         if match is not None:
-            return match[1].replace("$HOME", environment.get("HOME", "/"))
-    return None
+            chosen = match[1].replace("$HOME", environment.get("HOME", "/"))
+            break
+    return PluginCache(Path(chosen) if chosen else default)

@@ -19,6 +19,8 @@ from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.process.wrapper import is_zombie, session_members, start_ticks
 
 _ZOMBIE = -1
+_BOOT_ID = ("/proc/sys/kernel/random/boot_id", "kern.bootsessionuuid")
+_MACHINE_ID = ("/etc/machine-id", "kern.uuid")
 
 
 class SystemProcesses:
@@ -30,7 +32,7 @@ class SystemProcesses:
     """
 
     def __init__(self, *, machine: str | None = None) -> None:
-        machine_id = _machine() if machine is None else machine
+        machine_id = _system_value(*_MACHINE_ID) if machine is None else machine
         name = platform.node()
         digest = hashlib.sha256(f"orchestrator:{machine_id}".encode()).hexdigest()[:12]
         self._host = f"{name}/{digest}" if machine_id else name
@@ -44,14 +46,14 @@ class SystemProcesses:
         """
         return ProcessIdentity(
             host=self._host,
-            boot_id=_boot_id(),
+            boot_id=_system_value(*_BOOT_ID),
             pid=pid,
             pid_namespace=_pid_namespace(),
             started=started,
         )
 
     def liveness(self, identity: ProcessIdentity) -> Liveness:
-        boot = _boot_id()
+        boot = _system_value(*_BOOT_ID)
         if identity.pid <= 0 or not identity.boot_id or not boot:
             return Liveness.UNKNOWN
         if identity.boot_id != boot:
@@ -59,7 +61,14 @@ class SystemProcesses:
             return Liveness.GONE if rebooted else Liveness.UNKNOWN
         if identity.pid_namespace != _pid_namespace():
             return Liveness.UNKNOWN
-        return _liveness(identity.pid, identity.started)
+        if not _exists(identity.pid):
+            return Liveness.GONE
+        now = _started(identity.pid)
+        if now == _ZOMBIE:
+            return Liveness.GONE
+        if not now or not identity.started:
+            return Liveness.UNKNOWN if _exists(identity.pid) else Liveness.GONE
+        return Liveness.ALIVE if now == identity.started else Liveness.GONE
 
 
 def signal_session(session: int, number: signal.Signals, *, spare: int) -> bool:
@@ -105,17 +114,6 @@ def _members(session: int) -> list[int]:
     return members
 
 
-def _liveness(pid: int, started: int) -> Liveness:
-    if not _exists(pid):
-        return Liveness.GONE
-    now = _started(pid)
-    if now == _ZOMBIE:
-        return Liveness.GONE
-    if not now or not started:
-        return Liveness.UNKNOWN if _exists(pid) else Liveness.GONE
-    return Liveness.ALIVE if now == started else Liveness.GONE
-
-
 def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -144,20 +142,6 @@ def _started(pid: int) -> int:
 
 
 @cache
-def _boot_id() -> str:
-    if sys.platform == "linux":
-        return _text(Path("/proc/sys/kernel/random/boot_id"))
-    return _sysctl("kern.bootsessionuuid")
-
-
-@cache
-def _machine() -> str:
-    if sys.platform == "linux":
-        return _text(Path("/etc/machine-id"))
-    return _sysctl("kern.uuid")
-
-
-@cache
 def _pid_namespace() -> str:
     try:
         return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - a name of the kernel, no path
@@ -165,19 +149,25 @@ def _pid_namespace() -> str:
         return ""
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
-
-
-def _sysctl(name: str) -> str:
+@cache
+def _system_value(file: str, sysctl: str) -> str:
+    """
+    Return a value that Linux keeps in a file and macOS tells by ``sysctl``; "" if there is none.
+    """
+    if sys.platform == "linux":
+        try:
+            return Path(file).read_text().strip()
+        except OSError:
+            return ""
     import subprocess  # here: reading commands must not wait for it
 
     try:
         return subprocess.run(
-            ["/usr/sbin/sysctl", "-n", name], capture_output=True, text=True, check=True, timeout=5
+            ["/usr/sbin/sysctl", "-n", sysctl],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=5,
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return ""

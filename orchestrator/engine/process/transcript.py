@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from orchestrator.domain.events.events import DiagnosticMessage, LogLine, Message
 from orchestrator.domain.record.record import Diagnostic
@@ -47,15 +46,10 @@ class Transcript:
         self._size = 0
         self._log = log
 
-    def __enter__(self) -> Transcript:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """
+        Close the log.
+        """
         if self._log is not None:
             os.close(self._log)
 
@@ -116,25 +110,20 @@ class Transcript:
         """
         messages = tuple(self._messages)
         diagnostics = tuple(m.diagnostic for m in messages if isinstance(m, DiagnosticMessage))
+        complete = ending is not None and not self._rest
+        if ending is not None and ending.signal is not None:
+            # One that a signal ended before its first event has done nothing: that comes first.
+            complete = self.verb in ("plan", "apply") and self._size == 0
         return CallResult(
             exit_code=ending.exit_code if ending else None,
             messages=messages,
-            complete=ending is not None and self._is_whole(ending),
+            complete=complete,
             stopped=stopped,
             timed_out=timed_out,
             lock=lock_holder(diagnostics),
             stdout=self._stdout,
             stderr_text=self.stderr_text,
         )
-
-    def _is_whole(self, ending: AnswerFile) -> bool:
-        """
-        Return whether the events are complete. An engine that a signal ended before its first event
-        has done nothing, because that event comes first.
-        """
-        if ending.signal is not None:
-            return self.verb in ("plan", "apply") and self._size == 0
-        return not self._rest
 
     def _kept_log(self) -> Path | None:
         """
@@ -161,29 +150,25 @@ class Transcript:
             }
         )
 
-    def _with_project_path(self, message: Message) -> Message:
-        """
-        Return the message with its file name relative to the project, if the file belongs to the
-        module. Files that the engine or this tool generated have no such place.
-        """
-        if not isinstance(message, DiagnosticMessage) or not message.diagnostic.at:
-            return message
-        place = message.diagnostic.at
-        generated = "orchestrator_" in place
-        if not self._module or generated or place.startswith((".terraform/", "/")):
-            return message
-        at = os.path.normpath(f"{self._module}/{place}")
-        return DiagnosticMessage(message.diagnostic.model_copy(update={"at": at}))
-
     def _take(self, spoken: list[ParsedLine]) -> list[Message]:
+        """
+        Write lines to the log, and return their messages. A file of the module is named from the
+        project in them; those that the engine or this tool generated have no place there.
+        """
         if self._log is not None:
             with suppress(OSError):  # a full disk must not part us from a running engine
                 os.write(self._log, "".join(f"{escaped(item.text)}\n" for item in spoken).encode())
-        messages = [
-            self._with_project_path(message) for item in spoken for message in item.messages
-        ]
-        self._messages += messages
-        return messages
+        first = len(self._messages)
+        for item in spoken:
+            for message in item.messages:
+                told = message
+                if self._module and isinstance(message, DiagnosticMessage):
+                    at = message.diagnostic.at
+                    if at and "orchestrator_" not in at and not at.startswith((".terraform/", "/")):
+                        at = os.path.normpath(f"{self._module}/{at}")
+                        told = DiagnosticMessage(message.diagnostic.model_copy(update={"at": at}))
+                self._messages.append(told)
+        return self._messages[first:]
 
 
 def _read_from(path: Path, offset: int) -> bytes:
@@ -193,17 +178,6 @@ def _read_from(path: Path, offset: int) -> bytes:
             return file.read()
     except FileNotFoundError:
         return b""
-
-
-def read_again(files: CallFiles, verb_name: str, spec: CallSpec, *, log: int | None) -> CallResult:
-    """
-    Return the result of a call that is over, from its files.
-    """
-    ending = files.read_answer()
-    with Transcript(files, verb_name, spec, log=log) as transcript:
-        transcript.more()
-        transcript.end(ending)
-    return transcript.result(ending)
 
 
 def failure_reason(result: CallResult) -> str:
