@@ -122,10 +122,18 @@ class RunFiles:
             except FileNotFoundError:
                 return None
         try:
-            return _parse(text)
+            data = json.loads(text)
+            schema = str(data.get("schema")) if isinstance(data, dict) else "none"
+            if _SCHEMA.fullmatch(schema) is None:
+                raise ValueError(f"schema {schema!r}; this version reads orchestrator.run/1")
+            return RunRecord.model_validate(data)
         except ValueError as exc:
+            why: object = exc
+            if isinstance(exc, ValidationError):
+                fields = ", ".join(".".join(map(str, error["loc"])) for error in exc.errors())
+                why = f"damaged fields: {fields}"
             raise StoreUnavailable(
-                f"{path}: a run record that cannot be read: {exc}",
+                f"{path}: a run record that cannot be read: {why}",
                 hint="a newer version may have written it; the operation records are not affected",
             ) from exc
 
@@ -298,22 +306,6 @@ def _only_plans(place: Path) -> bool:
     Return whether the mutating call of the file ``place`` was never approved.
     """
     return place.with_name(_WAITING).exists()
-
-
-def _parse(text: bytes) -> RunRecord:
-    """
-    Return the record in ``text``. Raises ValueError, with a one-line message, if it is damaged or
-    newer.
-    """
-    data = json.loads(text)
-    schema = str(data.get("schema")) if isinstance(data, dict) else "none"
-    if _SCHEMA.fullmatch(schema) is None:
-        raise ValueError(f"schema {schema!r}; this version reads orchestrator.run/1")
-    try:
-        return RunRecord.model_validate(data)
-    except ValidationError as exc:
-        fields = ", ".join(".".join(map(str, error["loc"])) for error in exc.errors())
-        raise ValueError(f"damaged fields: {fields}") from exc
 
 
 @contextmanager

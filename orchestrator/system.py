@@ -96,18 +96,15 @@ def actor(environ: Mapping[str, str]) -> Actor:
         user = shown_text(getpass.getuser())
     except (KeyError, OSError):  # a container with a uid that no passwd entry names
         user = "unknown"
-    return Actor(user=user, host=shown_text(platform.node()) or "unknown", ci=_ci(environ))
-
-
-def _ci(environ: Mapping[str, str]) -> str | None:
+    ci = "ci" if environ.get("CI") else None
     for variable, name, address in _CI:
-        if not environ.get(variable):
-            continue
-        try:
-            return shown_text(f"{name} {address.format_map(environ)}")
-        except KeyError:
-            return name
-    return "ci" if environ.get("CI") else None
+        if environ.get(variable):
+            try:
+                ci = shown_text(f"{name} {address.format_map(environ)}")
+            except KeyError:
+                ci = name
+            break
+    return Actor(user=user, host=shown_text(platform.node()) or "unknown", ci=ci)
 
 
 def source(root: Path, blueprint_path: str) -> Source:

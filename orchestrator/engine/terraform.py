@@ -28,7 +28,7 @@ from orchestrator.engine.process.call_files import (
     identity_seed,
 )
 from orchestrator.engine.process.child import Child, Question, ReadingChild, ShutdownLadder
-from orchestrator.engine.process.environment import PluginCache, plugin_cache
+from orchestrator.engine.process.environment import filling_plugin_cache, plugin_cache
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.engine.process.transcript import Transcript, failure_reason
 from orchestrator.engine.process.wrapper import (
@@ -90,7 +90,7 @@ class TerraformEngine:
         info: EngineInfo,
         *,
         environment: Mapping[str, str],
-        plugin_cache: PluginCache | None = None,
+        plugin_cache: Path | None = None,
     ) -> None:
         self._plugin_cache = plugin_cache
         self._asked_in = Path.cwd()
@@ -140,7 +140,9 @@ class TerraformEngine:
                 return CallResult(exit_code=0, messages=(), complete=True, state=state)
         with contextlib.ExitStack() as opened:
             if isinstance(request, Init) and self._plugin_cache is not None:
-                cached = opened.enter_context(self._plugin_cache.filling(spec.directory))
+                cached = opened.enter_context(
+                    filling_plugin_cache(self._plugin_cache, spec.directory)
+                )
                 spec = replace(spec, environment={**spec.environment, **cached})
             transcript = Transcript(files, request.verb, spec, log=self._open_log(files))
             opened.callback(transcript.close)

@@ -16,9 +16,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import OWN_STORE, PREFIX, StoreLocation
 from orchestrator.domain.record.record import OperationRecord
@@ -29,7 +29,7 @@ from orchestrator.domain.recovery.command_line import (
     copy_records_command,
 )
 from orchestrator.domain.target import Target
-from orchestrator.domain.values import changed_fields, replace
+from orchestrator.domain.values import replace
 from orchestrator.errors import StoreUnavailable
 from orchestrator.local_files import make_private, read_regular, write_durably
 from orchestrator.ports.store import IDENTITY_BLOB, OperationStore
@@ -38,7 +38,7 @@ from orchestrator.run_files import RunFiles, RunTrace
 _SCHEMA = "orchestrator.sequence_memory/1"
 
 
-class SeenEntry(Struct, frozen=True):
+class SeenEntry(Struct, frozen=True, omit_defaults=True):
     """
     The newest entry of a target that this machine has seen. If only its run record names it,
     ``entry_id`` is empty; of a killed run only ``run_id`` is known.
@@ -49,11 +49,27 @@ class SeenEntry(Struct, frozen=True):
     run_id: str = ""
 
 
+class SeenStore(Struct, frozen=True):
+    """
+    What this machine has seen of the store at a URL: its identity, the newest run that told of it,
+    and the newest entry of each target.
+
+    ``reconciled`` has the targets whose record in the store is older, with its newest entry when
+    they were reconciled; None if it had none and the provider state was empty.
+    """
+
+    schema: str = _SCHEMA
+    store: str = ""
+    identity: str | None = None
+    run_id: str = ""
+    targets: dict[str, SeenEntry] = field(default_factory=dict)
+    reconciled: dict[str, str | None] = field(default_factory=dict)
+
+
 class SequenceMemory:
     """
-    The identity and the newest entries of a store that this machine has seen, in a file below
-    ``directory``. The ``runs`` since that file was written, or all if there is none, are read from
-    their records.
+    What this machine has seen of a store, in a file below ``directory``. The ``runs`` since that
+    file was written, or all if there is none, are read from their records.
 
     Other processes may write the same file. A file that cannot be read or written is ignored: it
     must not block anybody's work.
@@ -65,63 +81,26 @@ class SequenceMemory:
         self._runs = runs
         self._traces: tuple[RunTrace, ...] | None = None
 
-    def seen(self) -> dict[str, SeenEntry]:
+    def read(self) -> SeenStore:
         """
-        Return the newest entry that this machine has seen, by target.
+        Return what the file and the runs since then say.
         """
-        document = self._document()
         try:
-            seen = {
-                target: SeenEntry(
-                    int(item["sequence"]),
-                    str(item.get("entry_id", "")),
-                    str(item.get("run_id", "")),
-                )
-                for target, item in document["targets"].items()
-            }
-        except (ValueError, LookupError, TypeError, AttributeError):
-            seen = {}
+            seen = msgspec.json.decode(read_regular(self._file), type=SeenStore)
+        except (OSError, ValueError, msgspec.MsgspecError):
+            seen = SeenStore(store=self._url)
         if self._traces is None:
-            after = str(document.get("run_id") or "")
-            self._traces = tuple(self._runs.traces(self._url, after)) if self._runs else ()
+            traces = self._runs.traces(self._url, seen.run_id) if self._runs else ()
+            self._traces = tuple(traces)
+        targets, run_id = dict(seen.targets), seen.run_id
         for trace in self._traces:
-            entry = seen.get(trace.target, SeenEntry(0))
+            entry = targets.get(trace.target, SeenEntry(0))
             if trace.sequence is None:
-                seen[trace.target] = replace(entry, run_id=trace.run_id)
+                targets[trace.target] = replace(entry, run_id=trace.run_id)
             elif trace.sequence > entry.sequence:
-                seen[trace.target] = SeenEntry(trace.sequence)
-        return seen
-
-    def reconciled(self) -> dict[str, str | None]:
-        """
-        Return, by target whose record in the store is older, its newest entry when it was
-        reconciled; None if it had none and the provider state was empty.
-        """
-        reconciled = self._document().get("reconciled")
-        return dict(reconciled) if isinstance(reconciled, dict) else {}
-
-    def note_reconciled(self, target: Target, record: OperationRecord | None) -> None:
-        """
-        Remember that a target was reconciled, and its newest entry at that time.
-        """
-        with self._locked():
-            entry_id = record.entry_id if record else None
-            reconciled = {**self.reconciled(), str(target): entry_id}
-            self._write(self.seen(), self.identity(), reconciled=reconciled)
-
-    def identity(self) -> str | None:
-        """
-        Return the identity of the store that this machine has seen, None if it has seen none.
-        """
-        identity = self._document().get("identity")
-        return identity if isinstance(identity, str) else None
-
-    def _document(self) -> dict[str, Any]:
-        try:
-            document = json.loads(read_regular(self._file))
-        except (OSError, ValueError):
-            return {}
-        return document if isinstance(document, dict) else {}
+                targets[trace.target] = SeenEntry(trace.sequence)
+            run_id = max(run_id, trace.run_id)
+        return replace(seen, targets=targets, run_id=run_id)
 
     def add(
         self, records: Iterable[OperationRecord], identity: str | None = None, run_id: str = ""
@@ -134,54 +113,50 @@ class SequenceMemory:
         if not new and identity is None:
             return
         with suppress(OSError), self._locked():
-            entries = self.seen()
-            known = {
-                target: (item.sequence, item.entry_id != "") for target, item in entries.items()
-            }
-            newer = {t: i for t, i in new.items() if known.get(t, (0, False)) < (i.sequence, True)}
-            is_named = identity in (None, self.identity())
-            if newer or not is_named:
-                self._write(entries | newer, identity or self.identity(), run_id=run_id)
+            seen = self.read()
+            targets = dict(seen.targets)
+            for target, entry in new.items():
+                known = targets.get(target, SeenEntry(0))
+                if (known.sequence, known.entry_id != "") < (entry.sequence, True):
+                    targets[target] = entry
+            identity = identity or seen.identity
+            if (targets, identity) != (seen.targets, seen.identity):
+                run_id = max(run_id, seen.run_id)
+                self._write(replace(seen, targets=targets, identity=identity, run_id=run_id))
 
     def replace(self, records: Iterable[OperationRecord], identity: str | None) -> None:
         """
         Forget all entries, and remember these as the newest, with this store's identity.
         """
         with self._locked():
-            self._write(_newest(records), identity, reconciled={})
+            targets, seen = _newest(records), self.read()
+            self._write(replace(seen, targets=targets, identity=identity, reconciled={}))
+
+    def note_reconciled(self, target: Target, record: OperationRecord | None) -> None:
+        """
+        Remember that a target was reconciled, and its newest entry at that time.
+        """
+        with self._locked():
+            seen = self.read()
+            noted = {str(target): record.entry_id if record else None}
+            self._write(replace(seen, reconciled=seen.reconciled | noted))
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         make_private(self._file.parent, durable=True)
-        with open(self._file.with_suffix(".lock"), "a", opener=_private_opener) as lock:
+        # Without O_NONBLOCK a FIFO in its place would block.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK
+        with os.fdopen(os.open(self._file.with_suffix(".lock"), flags, 0o600), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    def _write(
-        self,
-        entries: Mapping[str, SeenEntry],
-        identity: str | None,
-        reconciled: Mapping[str, str | None] | None = None,
-        run_id: str = "",
-    ) -> None:
+    def _write(self, seen: SeenStore) -> None:
         """
         Write the file. It includes what run records said, so that they are not read again.
         """
-        run_ids = (trace.run_id for trace in self._traces or ())
-        targets = {target: dict(changed_fields(item)) for target, item in sorted(entries.items())}
-        document = {
-            "schema": _SCHEMA,
-            "store": self._url,
-            "identity": identity,
-            "run_id": max((run_id, str(self._document().get("run_id") or ""), *run_ids)),
-            "targets": targets,
-            "reconciled": dict(self.reconciled() if reconciled is None else reconciled),
-        }
-        write_durably(self._file, json.dumps(document, indent=2).encode())
-
-
-def _private_opener(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK, 0o600)  # a FIFO in its place would block
+        targets = dict(sorted(seen.targets.items()))
+        document = replace(seen, schema=_SCHEMA, store=self._url, targets=targets)
+        write_durably(self._file, json.dumps(msgspec.to_builtins(document), indent=2).encode())
 
 
 def _newest(records: Iterable[OperationRecord]) -> dict[str, SeenEntry]:
@@ -264,7 +239,7 @@ class WatchedStore:
         Return the targets whose record has gone back and that were not reconciled since, with that
         record.
         """
-        noted = self._memory.reconciled()
+        noted = self._memory.read().reconciled
         unreconciled: dict[Target, OperationRecord | None] = {}
         for target in filter(None, self._gone_back):
             entries = self._store.history(target)
@@ -313,15 +288,15 @@ class WatchedStore:
         return records
 
     def _read(self, blueprint: str | None, environment: str | None) -> list[OperationRecord]:
-        identity = self._memory.identity()
-        if identity is not None and identity != self._identity():
+        seen = self._memory.read()
+        if seen.identity is not None and seen.identity != self._identity():
             # A store that was created anew knows nothing of what others did in the one before.
             now = self._identity() or "one that nobody has used"
-            message = f"this machine saw the store of run {identity}, and this is {now}"
+            message = f"this machine saw the store of run {seen.identity}, and this is {now}"
             self._note_gone_back(None, message)
         records = self._store.records(blueprint, environment)
         expected: dict[Target, OperationRecord | None] = {}
-        for name in self._memory.seen():
+        for name in seen.targets:
             with suppress(ValueError):
                 target = Target.parse(name)
                 if blueprint in (None, target.blueprint) and environment in (
@@ -421,22 +396,28 @@ class WatchedStore:
         return self._known_identity
 
     def _check(self, records: Mapping[Target, OperationRecord | None]) -> None:
-        seen = self._memory.seen()
+        """
+        Compare the newest entries with the seen ones: an older one, none, or another one with the
+        same sequence is noted.
+        """
+        targets = self._memory.read().targets
         for target, record in records.items():
-            seen_entry = seen.get(str(target))
-            if seen_entry is None:
+            seen = targets.get(str(target))
+            if seen is None:
                 continue
-            now = f"entry {record.sequence}" if record else "none"
+            sequence = record.sequence if record else 0
+            now = f"entry {sequence}" if record else "none"
             saw = f"{target}: this machine saw"
-            if _is_older(record, seen_entry):
-                message = f"{saw} entry {seen_entry.sequence}, the store has {now}"
-                if record is not None and record.sequence == seen_entry.sequence:
-                    message = _another_entry(target, seen_entry)
+            is_another = record is not None and seen.entry_id not in ("", record.entry_id)
+            if sequence < seen.sequence:
+                message = f"{saw} entry {seen.sequence}, the store has {now}"
                 self._note_gone_back(target, message)
-            elif seen_entry.run_id:
+            elif sequence == seen.sequence and is_another:
+                self._note_gone_back(target, _another_entry(target, seen))
+            elif seen.run_id:
                 runs = {entry.run_id for entry in self._store.history(target)}
-                if seen_entry.run_id not in runs:
-                    message = f"{saw} run {seen_entry.run_id} write one, the store has {now}"
+                if seen.run_id not in runs:
+                    message = f"{saw} run {seen.run_id} write one, the store has {now}"
                     self._note_gone_back(target, message)
 
     def _check_histories(self, records: Iterable[OperationRecord]) -> None:
@@ -444,17 +425,15 @@ class WatchedStore:
         Compare the entries that others have written since with the seen ones: in the same store
         they follow them. In another store, or one that was restored and went on, they do not.
         """
-        seen = self._memory.seen()
+        targets = self._memory.read().targets
         for record in records:
             target = record.target
-            seen_entry = seen.get(str(target))
-            if seen_entry is None or record.sequence <= seen_entry.sequence:
+            seen = targets.get(str(target))
+            if seen is None or not seen.entry_id or record.sequence <= seen.sequence:
                 continue
-            if not seen_entry.entry_id:
-                continue
-            then = (e for e in self._store.history(target) if e.sequence == seen_entry.sequence)
-            if any(entry.entry_id != seen_entry.entry_id for entry in then):
-                self._note_gone_back(target, _another_entry(target, seen_entry))
+            for entry in self._store.history(target):
+                if entry.sequence == seen.sequence and entry.entry_id != seen.entry_id:
+                    self._note_gone_back(target, _another_entry(target, seen))
 
     def _note_gone_back(self, target: Target | None, message: str) -> None:
         with self._lock:
@@ -486,13 +465,3 @@ class WatchedStore:
 
 def _another_entry(target: Target, seen: SeenEntry) -> str:
     return f"{target}: entry {seen.sequence} is another than this machine saw"
-
-
-def _is_older(record: OperationRecord | None, seen: SeenEntry) -> bool:
-    """
-    Return whether the newest entry is older than the seen one, or another entry with its sequence.
-    """
-    sequence = record.sequence if record else 0
-    if record is None or sequence != seen.sequence:
-        return sequence < seen.sequence
-    return bool(seen.entry_id) and record.entry_id != seen.entry_id

@@ -11,7 +11,11 @@ from pathlib import Path
 import pytest
 
 from fixtures.fakecloud import install
-from orchestrator.engine.process.environment import PluginCache, child_environment, plugin_cache
+from orchestrator.engine.process.environment import (
+    child_environment,
+    filling_plugin_cache,
+    plugin_cache,
+)
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.ports.engine import CallSpec, Init
 from tests.engine.programs import real_engine
@@ -48,10 +52,7 @@ def test_an_empty_cache_is_filled_by_many_inits_at_once(tmp_path: Path, kind: st
     config = install(tmp_path / "mirror")
     environment, _ = child_environment({**os.environ, "TF_CLI_CONFIG_FILE": str(config)})
     cache = tmp_path / "plugins"
-    engines = [
-        TerraformEngine(info, environment=environment, plugin_cache=PluginCache(cache))
-        for _ in range(2)
-    ]
+    engines = [TerraformEngine(info, environment=environment, plugin_cache=cache) for _ in range(2)]
     with ThreadPoolExecutor(8) as pool:
         said = list(pool.map(lambda n: init(engines[n % 2], tmp_path, n), range(8)))
     assert said == [""] * 8
@@ -80,7 +81,7 @@ def test_the_cache_of_the_user_is_used(tmp_path: Path) -> None:
     default = tmp_path / "default"
 
     def chosen(**environment: str) -> Path:
-        with plugin_cache(home | environment, default).filling(tmp_path) as told:
+        with filling_plugin_cache(plugin_cache(home | environment, default), tmp_path) as told:
             return Path(told["TF_PLUGIN_CACHE_DIR"]).parent
 
     assert chosen() == default
@@ -94,7 +95,7 @@ def test_a_cache_that_cannot_be_written_is_passed_over(tmp_path: Path) -> None:
     The init goes on as the user has configured it.
     """
     (tmp_path / "file").touch()
-    with PluginCache(tmp_path / "file" / "cache").filling(tmp_path) as told:
+    with filling_plugin_cache(tmp_path / "file" / "cache", tmp_path) as told:
         assert told == {}
 
 
@@ -102,8 +103,7 @@ def test_every_directory_of_a_new_cache_is_private(tmp_path: Path) -> None:
     """
     Also those above it that were not there yet, whatever the umask.
     """
-    cache = PluginCache(tmp_path / "own" / "cache" / "providers")
-    with cache.filling(tmp_path):
+    with filling_plugin_cache(tmp_path / "own" / "cache" / "providers", tmp_path):
         pass
     made = [tmp_path / "own", tmp_path / "own/cache", tmp_path / "own/cache/providers"]
     assert [oct(place.stat().st_mode & 0o777) for place in made] == ["0o700"] * 3

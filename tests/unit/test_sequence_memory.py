@@ -137,16 +137,16 @@ def test_a_store_of_before_has_no_identity_and_gets_one(machine: Machine) -> Non
     """
     machine.write(1)
     memory = SequenceMemory(machine.seen, machine.open().url)
-    assert memory.identity() is None
+    assert memory.read().identity is None
 
     assert machine.open().take_claim(claim("first")) is None
 
-    assert memory.identity() == "first"
+    assert memory.read().identity == "first"
     other = SequenceMemory(machine.seen.with_name("other"), machine.open().url)
     elsewhere = WatchedStore(SqliteStore(machine.file), other, StoreLocation(), machine.file, print)
     machine.open().drop_claim(claim("first"))
     assert elsewhere.take_claim(claim("second")) is None
-    assert other.identity() == "first"
+    assert other.read().identity == "first"
 
 
 def test_a_restored_store_can_be_believed_for_a_reason(machine: Machine) -> None:

@@ -139,80 +139,71 @@ _LOCKED = re.compile(r'^provider "([^"]+)" \{\s*\n\s*version\s*=\s*"([^"]+)"', r
 _PACKAGES = "*/*/*/*/*"
 
 
-class PluginCache:
+@contextlib.contextmanager
+def filling_plugin_cache(cache: Path, work_dir: Path) -> Iterator[Mapping[str, str]]:
     """
-    A provider cache: packages by host, namespace, type, version and platform.
+    Yield the environment for an ``init`` in a working directory. The init finds the packages that
+    its lock file names in the ``cache``; afterwards, what it installed is moved there, by host,
+    namespace, type, version and platform, and linked.
+
+    If the cache is not writable, nothing is shared.
     """
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory.absolute()
-
-    @contextlib.contextmanager
-    def filling(self, work_dir: Path) -> Iterator[Mapping[str, str]]:
-        """
-        Yield the environment for an ``init`` in a working directory. The init finds the cached
-        packages that its lock file names; afterwards, what it installed is moved to the cache and
-        linked from there.
-
-        If the cache is not writable, nothing is shared.
-        """
-        try:
-            make_private(self._directory)
-            self._remove_abandoned()
-            staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=self._directory))
-        except OSError:
-            yield {}
-            return
-        try:
-            self._offer_locked(work_dir, staging)
-            yield {_VARIABLE: str(staging)}
-            self._publish(work_dir, staging)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
-
-    def _offer_locked(self, work_dir: Path, staging: Path) -> None:
-        try:
-            text = (work_dir / ".terraform.lock.hcl").read_text(errors="replace")
-        except OSError:
-            return
-        for address, version in _LOCKED.findall(text):
-            cached = self._directory / address / version
-            if not cached.is_dir():
-                continue
-            (staging / address / version).mkdir(parents=True)
-            for package in cached.iterdir():
-                (staging / address / version / package.name).symlink_to(package)
-
-    def _publish(self, work_dir: Path, staging: Path) -> None:
-        """
-        Move the packages that the working directory uses from ``staging`` to the cache, and link
-        them.
-        """
-        for link in (work_dir / ".terraform" / "providers").glob(_PACKAGES):
-            if not link.is_symlink():
-                continue
-            source = Path(os.path.normpath(link.parent / link.readlink()))
-            if not source.is_relative_to(staging):
-                continue
-            package = self._directory / source.relative_to(staging)
-            package.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not package.exists():
-                # Another init may have been first: its package is as good.
-                with contextlib.suppress(OSError):
-                    source.rename(package)
-            fresh = link.with_name(f".{link.name}.{os.getpid()}")
-            fresh.unlink(missing_ok=True)
-            fresh.symlink_to(package)
-            fresh.replace(link)
-
-    def _remove_abandoned(self) -> None:
-        for path in self._directory.glob(f"{_STAGING}*"):
+    cache = cache.absolute()
+    try:
+        make_private(cache)
+        for path in cache.glob(f"{_STAGING}*"):
             with contextlib.suppress(OSError):  # removed by somebody else
                 if time.time() - path.stat().st_mtime > _ABANDONED:
                     shutil.rmtree(path, ignore_errors=True)
+        staging = Path(tempfile.mkdtemp(prefix=_STAGING, dir=cache))
+    except OSError:
+        yield {}
+        return
+    try:
+        _offer_locked(cache, work_dir, staging)
+        yield {_VARIABLE: str(staging)}
+        _publish(cache, work_dir, staging)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
-def plugin_cache(environment: Mapping[str, str], default: Path) -> PluginCache:
+def _offer_locked(cache: Path, work_dir: Path, staging: Path) -> None:
+    try:
+        text = (work_dir / ".terraform.lock.hcl").read_text(errors="replace")
+    except OSError:
+        return
+    for address, version in _LOCKED.findall(text):
+        cached = cache / address / version
+        if cached.is_dir():
+            offered = staging / address / version
+            offered.mkdir(parents=True)
+            for package in cached.iterdir():
+                (offered / package.name).symlink_to(package)
+
+
+def _publish(cache: Path, work_dir: Path, staging: Path) -> None:
+    """
+    Move the packages that the working directory uses from ``staging`` to the cache, and link them.
+    """
+    for link in (work_dir / ".terraform" / "providers").glob(_PACKAGES):
+        if not link.is_symlink():
+            continue
+        source = Path(os.path.normpath(link.parent / link.readlink()))
+        if not source.is_relative_to(staging):
+            continue
+        package = cache / source.relative_to(staging)
+        package.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not package.exists():
+            # Another init may have been first: its package is as good.
+            with contextlib.suppress(OSError):
+                source.rename(package)
+        fresh = link.with_name(f".{link.name}.{os.getpid()}")
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(package)
+        fresh.replace(link)
+
+
+def plugin_cache(environment: Mapping[str, str], default: Path) -> Path:
     """
     Return the cache that the user configured by environment or CLI configuration, else one in
     ``default``.
@@ -223,4 +214,4 @@ def plugin_cache(environment: Mapping[str, str], default: Path) -> PluginCache:
         if match is not None:
             chosen = match[1].replace("$HOME", environment.get("HOME", "/"))
             break
-    return PluginCache(Path(chosen) if chosen else default)
+    return Path(chosen) if chosen else default
