@@ -83,31 +83,26 @@ class SystemChecks:
             check = read_check(kind, settings.value)
         except BadSettings as exc:
             return Check(name=name, passed=False, detail=_line(mask(f"settings: {exc}")))
-        passed, detail = self._until_it_holds(check, directory, stop)
-        return Check(name=name, passed=passed, detail=_line(mask(detail)))
+        result = self._until_it_holds(check, directory, stop)
+        return Check(name=name, passed=result.passed, detail=_line(mask(result.detail)))
 
-    def _until_it_holds(
-        self, check: AnyCheck, directory: Path, stop: StopToken
-    ) -> tuple[bool, str]:
-        end = self._clock.monotonic() + check.pacing.within
-        pause = check.pacing.interval or _FIRST_PAUSE
-        tries = 0
+    def _until_it_holds(self, check: AnyCheck, directory: Path, stop: StopToken) -> _Try:
+        pacing = check.pacing
+        end = self._clock.monotonic() + pacing.within
+        pause = pacing.interval or _FIRST_PAUSE
+        limit, tries = pacing.timeout, 0
         while not stop.stopping:
             tries += 1
-            result = self._attempt(check, self._limit(check, end), directory, stop)
+            if pacing.within:
+                limit = min(pacing.timeout, max(end - self._clock.monotonic(), _SHORTEST_TRY))
+            result = self._attempt(check, limit, directory, stop)
             remaining = end - self._clock.monotonic()
             if result.passed or (remaining <= 0 and not stop.stopping):
-                detail = result.detail if tries == 1 else f"{result.detail} ({tries} tries)"
-                return result.passed, detail
+                suffix = "" if tries == 1 else f" ({tries} tries)"
+                return _Try(passed=result.passed, detail=f"{result.detail}{suffix}")
             self._rest(min(pause, remaining), stop)
-            pause = check.pacing.interval or min(pause * 2, _LONGEST_PAUSE)
-        return False, _STOPPED
-
-    def _limit(self, check: AnyCheck, end: float) -> float:
-        if not check.pacing.within:
-            return check.pacing.timeout
-        remaining = max(end - self._clock.monotonic(), _SHORTEST_TRY)
-        return min(check.pacing.timeout, remaining)
+            pause = pacing.interval or min(pause * 2, _LONGEST_PAUSE)
+        return _Try(passed=False, detail=_STOPPED)
 
     def _rest(self, seconds: float, stop: StopToken) -> None:
         end = self._clock.monotonic() + seconds
@@ -161,6 +156,7 @@ class SystemChecks:
             return _Try(passed=False, detail=f"cwd: {_why(exc)}")
         if not where.is_relative_to(directory.resolve()):
             return _Try(passed=False, detail="cwd leaves the project")
+        environment = os.environ if self._environment is None else self._environment
         with tempfile.TemporaryFile() as output:
             try:
                 process = subprocess.Popen(
@@ -170,7 +166,7 @@ class SystemChecks:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    env=self._variables(check),
+                    env={**environment, **check.environment},
                 )
             except (OSError, ValueError) as exc:
                 return _Try(passed=False, detail=f"the program cannot be started: {_why(exc)}")
@@ -188,12 +184,6 @@ class SystemChecks:
             last_line = _last_line(output)
             detail = f"exit code {code}, expected {check.exit_code}"
             return _Try(passed=False, detail=f"{detail}: {last_line}" if last_line else detail)
-
-    def _variables(self, check: CommandCheck) -> dict[str, str] | None:
-        if self._environment is None and not check.environment:
-            return None
-        environment = os.environ if self._environment is None else self._environment
-        return {**environment, **check.environment}
 
 
 def _http(check: HttpCheck, limit: float) -> _Try:

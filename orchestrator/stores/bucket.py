@@ -97,7 +97,9 @@ class Bucket(Struct, frozen=True):
         """
         from obstore.exceptions import AlreadyExistsError, PreconditionError
 
-        mode: Any = "create" if version is None else _condition(version)
+        mode: Any = "create"
+        if version is not None:
+            mode = {key: value for key, value in version.items() if value is not None}
         with self._readable_errors(name):
             try:
                 done = self._write(name, data, mode)
@@ -203,8 +205,9 @@ class Bucket(Struct, frozen=True):
                     hint="log in again, or look at the profile, role or token that they come from",
                 ) from exc
             if refused or re.search(r"403 Forbidden|\(code: (403|AccessDenied)\)", str(exc)):
+                reason = _server_message(str(exc))
                 raise StoreUnavailable(
-                    f"{self.url}: {name}: not allowed{_refusal(exc)}",
+                    f"{self.url}: {name}: not allowed{f': {reason}' if reason else ''}",
                     hint="look at the credentials and at the clock of this machine; "
                     "docs/stores.md lists the permissions needed",
                 ) from exc
@@ -212,10 +215,6 @@ class Bucket(Struct, frozen=True):
                 f"{self.url}: {name}: {_reason(exc)}",
                 hint="look whether the bucket exists and can be reached from here",
             ) from exc
-
-
-def _condition(version: Version) -> dict[str, str]:
-    return {key: value for key, value in version.items() if value is not None}
 
 
 def etag(meta: Mapping[str, Any]) -> str | None:
@@ -239,14 +238,6 @@ def _reason(exc: Exception) -> str:
         if address is not None and f"kind: {kind}" in text:
             return f"{address[0]} {words}"
     return _server_message(text) or (text.splitlines() or [type(exc).__name__])[0][:300]
-
-
-def _refusal(exc: Exception) -> str:
-    """
-    Return the server's reason for a refusal, if it gives one.
-    """
-    reason = _server_message(str(exc))
-    return f": {reason}" if reason else ""
 
 
 def _server_message(text: str) -> str | None:

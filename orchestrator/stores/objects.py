@@ -21,7 +21,9 @@ import threading
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
+from urllib.parse import quote, unquote
 
 from msgspec import Struct
 
@@ -35,8 +37,6 @@ from orchestrator.stores.stored_entries import (
     NEWER,
     check_chain,
     fenced_error,
-    parse_name,
-    path_name,
     read_entry,
     read_model,
 )
@@ -122,10 +122,10 @@ class ObjectsStore:
         if record.sequence != (head.sequence if head else 0) + 1:
             return False
         if head is not None:
-            self._bucket.put(self._entry_name(target, head.sequence), head.text.encode())
+            self._bucket.put(_entry_name(target, head.sequence), head.text.encode())
         text = record.to_json()
         version = self._bucket.put_if(
-            self._head_name(target), text.encode(), head.version if head else None
+            _head_name(target), text.encode(), head.version if head else None
         )
         with self._lock:
             if version is None:
@@ -257,7 +257,7 @@ class ObjectsStore:
             return self._heads.get(target)
 
     def _read_head(self, target: Target) -> _Head | None:
-        item = self._bucket.get(self._head_name(target))
+        item = self._bucket.get(_head_name(target))
         if item is None:
             return None
         text = item.data.decode("utf-8", "replace")
@@ -268,7 +268,7 @@ class ObjectsStore:
         return head
 
     def _older(self, target: Target, sequence: int) -> OperationRecord:
-        item = self._bucket.get(self._entry_name(target, sequence))
+        item = self._bucket.get(_entry_name(target, sequence))
         if item is None:
             raise StoreUnavailable(
                 f"{self.url}: entry {sequence} of {target} is missing",
@@ -279,12 +279,6 @@ class ObjectsStore:
     def _entry(self, target: Target, sequence: int, text: str) -> OperationRecord:
         return read_entry(text, target=target, sequence=sequence, place=self.url)
 
-    def _head_name(self, target: Target) -> str:
-        return f"heads/{_target_name(target)}"
-
-    def _entry_name(self, target: Target, sequence: int) -> str:
-        return f"entries/{_target_name(target)}/{sequence:010d}"
-
     def _each(self, read: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         if len(items) < 2:
             return [read(item) for item in items]
@@ -292,9 +286,47 @@ class ObjectsStore:
             return list(pool.map(read, items))
 
 
-def _target_name(target: Target) -> str:
-    names = (target.blueprint, target.environment, target.step)
-    return "/".join(path_name(name) for name in names)
+# Names of ours as keys of objects: reversible, and of characters that every object store keeps.
+
+
+def path_name(name: str) -> str:
+    """
+    Return a name as a key; ``/`` still separates. An empty part is ``=``.
+
+    >>> path_name('a["x.y"]/b'), path_name("a//")
+    ('a=5B=22x.y=22=5D/b', 'a/=/=')
+    """
+    return "/".join(_key_part(part) for part in name.split("/"))
+
+
+def parse_name(key: str) -> str | None:
+    """
+    Return the name of a key, None if somebody else made the key.
+
+    >>> parse_name(path_name('ä/../%41//')) == 'ä/../%41//'
+    True
+    >>> parse_name('.DS_Store'), parse_name('=ZZ'), parse_name('€')
+    (None, None, None)
+    """
+    with suppress(ValueError):
+        parts = ("" if part == "=" else part for part in key.split("/"))
+        name = "/".join(unquote(x.replace("=", "%"), errors="surrogateescape") for x in parts)
+        return name if path_name(name) == key else None
+    return None
+
+
+def _key_part(part: str) -> str:
+    name = quote(part, safe="", errors="surrogateescape").replace("~", "%7E").replace("%", "=")
+    # A dot may stand anywhere but first: `.` and `..` are taken apart by clients.
+    return f"=2E{name[1:]}" if name.startswith(".") else name or "="
+
+
+def _head_name(target: Target) -> str:
+    return f"heads/{path_name(str(target))}"
+
+
+def _entry_name(target: Target, sequence: int) -> str:
+    return f"entries/{path_name(str(target))}/{sequence:010d}"
 
 
 def _target(name: str) -> Target | None:

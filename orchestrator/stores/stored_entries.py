@@ -5,9 +5,7 @@ Parses stored entries, which are untrusted, and makes the errors that all stores
 from __future__ import annotations
 
 import itertools
-from contextlib import suppress
 from typing import TypeVar
-from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ValidationError
 
@@ -87,38 +85,3 @@ def fenced_error(record: OperationRecord, rival: OperationRecord | None) -> Fenc
     else:
         message = f"{entry} was not written: run {rival.run_id} has written it"
     return Fenced(message, hint="another writer took over; `orchestrator status` shows its record")
-
-
-# Names of ours as keys of objects: reversible, and of characters that every object store keeps.
-
-
-def path_name(name: str) -> str:
-    """
-    Return a name as a key; ``/`` still separates. An empty part is ``=``.
-
-    >>> path_name('a["x.y"]/b'), path_name("a//")
-    ('a=5B=22x.y=22=5D/b', 'a/=/=')
-    """
-    return "/".join(_key_part(part) for part in name.split("/"))
-
-
-def parse_name(key: str) -> str | None:
-    """
-    Return the name of a key, None if somebody else made the key.
-
-    >>> parse_name(path_name('ä/../%41//')) == 'ä/../%41//'
-    True
-    >>> parse_name('.DS_Store'), parse_name('=ZZ'), parse_name('€')
-    (None, None, None)
-    """
-    with suppress(ValueError):
-        parts = ("" if part == "=" else part for part in key.split("/"))
-        name = "/".join(unquote(x.replace("=", "%"), errors="surrogateescape") for x in parts)
-        return name if path_name(name) == key else None
-    return None
-
-
-def _key_part(part: str) -> str:
-    name = quote(part, safe="", errors="surrogateescape").replace("~", "%7E").replace("%", "=")
-    # A dot may stand anywhere but first: `.` and `..` are taken apart by clients.
-    return f"=2E{name[1:]}" if name.startswith(".") else name or "="

@@ -28,10 +28,9 @@ from orchestrator.domain.values import changed_fields, replace
 from orchestrator.errors import Fenced, StoreUnavailable
 from orchestrator.ports.store import OperationStore
 from orchestrator.stores.bucket import open_bucket
-from orchestrator.stores.objects import ObjectsStore
+from orchestrator.stores.objects import ObjectsStore, path_name
 from orchestrator.stores.sql_store import SqlStore
 from orchestrator.stores.sqlite import SqliteStore
-from orchestrator.stores.stored_entries import path_name
 from tests.contract.clients import Place
 from tests.contract.stores import SCHEMES, STORES, shared_place, store_place
 from tests.engine.postgres import Postgres
