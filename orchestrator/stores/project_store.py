@@ -100,7 +100,7 @@ def open_store(
     file = sqlite_file(url, project_dir, environ)
     scheme = url_scheme(url)
     if scheme == "memory":
-        from orchestrator.stores.memory import MemoryStore
+        from orchestrator.stores.sqlite import MemoryStore
 
         return MemoryStore()
     if file is not None:

@@ -1,6 +1,6 @@
 """
 The embedded operation store: one SQLite file in WAL mode, shared by threads and processes. Commits
-are durable, and the file is created atomically.
+are durable, and the file is created atomically. For tests and throw-away runs also one in memory.
 """
 
 from __future__ import annotations
@@ -418,3 +418,30 @@ class SqliteStore(SqlStore):
                 f"{mount.point}), where SQLite cannot be kept safe",
                 hint="name a path on a local disk as operations.url",
             )
+
+
+class MemoryStore(SqliteStore):
+    """
+    Operation records in memory; lost when the process ends. ``seconds`` is the store's clock.
+    """
+
+    def __init__(self, seconds: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(Path(os.devnull))
+        self._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._memory.create_function("julianday", 1, lambda _: seconds() / 86400)
+        migrate(self._memory, migrations(), place=self.url)
+
+    def __del__(self) -> None:
+        self._memory.close()
+
+    @property
+    def url(self) -> str:
+        return "memory:"
+
+    def close(self) -> None:
+        """
+        Do nothing: what is in it can be read again.
+        """
+
+    def _existing(self) -> sqlite3.Connection:
+        return self._memory

@@ -12,7 +12,7 @@ import pytest
 
 from orchestrator.domain.values import replace
 from orchestrator.ports.store import OperationStore
-from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.sqlite import MemoryStore
 from tests.aws.proxy import Proxy, proxy_before
 from tests.contract.clients import Place
 from tests.engine.postgres import Postgres, postgres_server

@@ -22,7 +22,7 @@ from orchestrator.domain.target import Target
 from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, Fenced, Invalid, StoreUnavailable
 from orchestrator.ports.store import OperationStore
-from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.sqlite import MemoryStore
 from tests.contract.stores import STORES, store_place
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, NETWORK, OWNER, claim, entry
@@ -95,7 +95,9 @@ def test_a_store_that_lets_two_writers_win_is_told(tmp_path: Path) -> None:
 
     class Careless(MemoryStore):
         def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
-            self._claims[claim.blueprint, claim.environment] = claim
+            place = {"blueprint": claim.blueprint, "environment": claim.environment}
+            text = {"run_id": claim.run_id, "claim": claim.model_dump_json()}
+            self._write("put_claim", place | text)
             return None
 
     document = check_store(Careless(), scratch())

@@ -14,7 +14,7 @@ from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.run_files import RunFiles, Spool
-from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.sqlite import MemoryStore
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 

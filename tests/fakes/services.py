@@ -37,7 +37,7 @@ from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
 from orchestrator.ports.system import Sink, StopToken
 from orchestrator.rego import rego_violations
 from orchestrator.run_files import RunFiles, Spool
-from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.sqlite import MemoryStore
 from tests.fakes.clock import CountedIds, SetClock, SetStop
 from tests.fakes.engine import PROVIDER, FakeEngine, FakeRoot, FakeWorld, Thing
 from tests.fakes.entries import ACTOR, entry

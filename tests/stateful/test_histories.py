@@ -23,7 +23,7 @@ from orchestrator.domain.blueprint.blueprint import StoreLocation
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.values import replace
 from orchestrator.errors import StoreUnavailable
-from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.sqlite import MemoryStore
 from orchestrator.stores.watched_store import SequenceMemory, WatchedStore
 from tests.fakes.engine import Cloud, FakeRoot, Fault, Killed, Thing
 from tests.fakes.services import Premises
@@ -42,13 +42,14 @@ class FailingStore:
         self._store = store
         self.appends_left: int | None = None
 
-    def copy(self) -> dict[str, Any]:
-        kept = ("_entries", "_blobs", "_claims")
-        return {name: copy.deepcopy(getattr(self._store, name)) for name in kept}
+    def copy(self) -> bytes:
+        return self._store._memory.serialize()
 
-    def put_back(self, backup: dict[str, Any]) -> None:
-        for name, content in copy.deepcopy(backup).items():
-            setattr(self._store, name, content)
+    def put_back(self, backup: bytes) -> None:
+        self._store._memory.deserialize(backup)
+
+    def entries(self) -> list[object]:
+        return self._store._memory.execute("SELECT * FROM entries").fetchall()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -101,7 +102,7 @@ class History:
         self.there = there
         self.world = World(there)
         self.store = FailingStore(there.store)
-        self.store_backup: dict[str, Any] | None = None
+        self.store_backup: bytes | None = None
         self.backups: dict[str, Backup] = {}
         self.done: list[str] = []
         for step in GRAPH:
@@ -153,10 +154,10 @@ class History:
         A command finds the store as it was: where anything was recorded since, no object is made,
         changed or deleted.
         """
-        newest, clouds = self.store.copy(), self._clouds()
+        newest, entries, clouds = self.store.copy(), self.store.entries(), self._clouds()
         if self.store_backup is not None:
             self.store.put_back(self.store_backup)
-        if self.store.copy()["_entries"] == newest["_entries"]:
+        if self.store.entries() == entries:
             self._run(act, root)
             return
         self._run(act, root)

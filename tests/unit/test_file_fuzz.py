@@ -20,8 +20,8 @@ from orchestrator.loading.inputs import InputPolicy
 from orchestrator.loading.project import project_files, unread_files
 from orchestrator.loading.summary import load_summary
 from orchestrator.project import BlueprintSelection, ProjectContext, read_settings
-from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.project_store import project_key
+from orchestrator.stores.sqlite import MemoryStore
 
 BLUEPRINT = """\
 version: 1

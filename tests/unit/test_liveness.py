@@ -12,7 +12,7 @@ from orchestrator.app.inspection.read_context import ReadContext
 from orchestrator.domain.record.run_record import Lease, ProcessIdentity
 from orchestrator.domain.record.states import Condition, Liveness
 from orchestrator.run_files import RunFiles, Spool
-from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.sqlite import MemoryStore
 from tests.fakes.clock import START
 from tests.fakes.entries import OWNER, entry
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import Invalid, StoreUnavailable
-from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.project_store import project_key
+from orchestrator.stores.sqlite import MemoryStore
 
 GIVEN = "0f" * 32
 

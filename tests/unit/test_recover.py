@@ -44,7 +44,7 @@ from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.errors import Refused, StoreUnavailable
-from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.sqlite import MemoryStore
 from orchestrator.views.page import Paper
 from orchestrator.views.runs import runs_text
 from orchestrator.views.status import status_text

@@ -16,9 +16,8 @@ from orchestrator.domain.values import changed_fields
 from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.loading.summary import neighbour_urls, seen_locations
 from orchestrator.project import project_context
-from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.project_store import public_url
-from orchestrator.stores.sqlite import SqliteStore
+from orchestrator.stores.sqlite import MemoryStore, SqliteStore
 from orchestrator.stores.watched_store import SequenceMemory, WatchedStore
 from tests.fakes.entries import claim, entry
 from tests.fakes.project import ProjectOnDisk
