@@ -11,13 +11,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.project import ProjectContext
 from orchestrator.run_files import RunFiles, Spool
-from orchestrator.stores.project_store import (
-    Tell,
-    changed_secrets,
-    project_key,
-    project_store,
-    public_url,
-)
+from orchestrator.stores import project_store
 from orchestrator.system import RandomIds, SystemClock, actor, source, warn
 
 if TYPE_CHECKING:
@@ -30,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def open_store(
-    project: ProjectContext, location: StoreLocation | None = None, tell: Tell = warn
+    project: ProjectContext, location: StoreLocation | None = None, tell: project_store.Tell = warn
 ) -> closing[WatchedStore]:
     """
     Return the store at a location, else the project's own; ``tell`` gets what speaks against it.
     """
-    return closing(project_store(project, location or project.operations, tell))
+    return closing(project_store.open_project_store(project, location or project.operations, tell))
 
 
 def store_holder(project: ProjectContext, command: str) -> StoreHolder:
@@ -76,7 +70,7 @@ def open_read_context(
             work=project.own_dir / "work",
             today=SystemClock().now().date(),
             refusal=store.refusal,
-            changed_secrets=partial(changed_secrets, project, store),
+            changed_secrets=partial(project_store.changed_secrets, project, store),
         )
 
 
@@ -135,13 +129,18 @@ def open_services(
             masker=masker,
             actor=actor(project.environ),
             source=cache(partial(source, project.project_dir, deployment.path)),
-            key=project_key(store, project.project_dir, project.environ, create=records),
+            key=project_store.project_key(
+                store, project.project_dir, project.environ, create=records
+            ),
             root=project.project_dir,
             is_shared=deployment.operations.is_shared,
             refusal=store.refusal,
             note_reconciled=store.note_reconciled,
             neighbours=partial(
-                neighbour_urls, project, deployment, partial(public_url, project.environ)
+                neighbour_urls,
+                project,
+                deployment,
+                partial(project_store.public_url, project.environ),
             ),
             environ=environment,
             limits=project.limits(deployment.operations, store_grace),

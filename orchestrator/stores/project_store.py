@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 
 
-def project_store(project: ProjectContext, location: StoreLocation, tell: Tell) -> WatchedStore:
+def open_project_store(
+    project: ProjectContext, location: StoreLocation, tell: Tell
+) -> WatchedStore:
     """
     Return the store at a location. ``tell`` is called if it should not be relied on, or was
     readable by other users. Raises Refused if the trust file does not allow it.

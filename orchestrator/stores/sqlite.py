@@ -429,7 +429,7 @@ class MemoryStore(SqliteStore):
         super().__init__(Path(os.devnull))
         self._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._memory.create_function("julianday", 1, lambda _: seconds() / 86400)
-        migrate(self._memory, migrations(), place=self.url)
+        migrate(self._memory, migrations(), place="memory")
 
     def __del__(self) -> None:
         self._memory.close()
