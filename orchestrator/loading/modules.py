@@ -11,14 +11,12 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-
-from msgspec import Struct
+from types import MappingProxyType
 
 from orchestrator.domain.addresses import without_keys
 from orchestrator.domain.blueprint.blueprint import (
-    Constraint,
     EngineKind,
     Module,
     Output,
@@ -30,7 +28,7 @@ from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.loading.configuration import Configuration, read_configuration
-from orchestrator.loading.hcl import Attribute, Block, QuotedString
+from orchestrator.loading.hcl import Block, QuotedString
 
 
 def split_reference(module_ref: str) -> tuple[str, str | None]:
@@ -65,73 +63,52 @@ def read_module(
     """
     root = _absolute(directory)
     tree = _ModuleTree(root, shown, engine)
-    tree.enter(root, shown, called_at=None)
+    tree.enter(root, shown)
     around = _absolute(package) if package else None
     tree.check_files(around)
     if tree.problems:
         raise Invalid(tree.problems)
-    configuration = tree.modules[root].configuration
-    own = _sources(configuration)
+    configuration, all_of_them = tree.modules[root], tree.modules.values()
+    own, backends = _sources(configuration), configuration.backends
+    uses = {name: f"hashicorp/{name}" for each in all_of_them for name in _implied(each)}
+    for each in all_of_them:
+        uses |= _sources(each)
+    backend = "".join(backends[-1].labels[:1]) if backends else None
+    is_partial = len(backends) == 1 and not (backends[0].attributes or backends[0].blocks)
     return Module(
         directory=str(root),
         variables={name: _variable(block) for name, block in configuration.variables.items()},
         outputs={
-            name: Output(name, _flag(block.attributes.get("sensitive")), block.at)
+            name: Output(name, _flag(block, "sensitive"), block.at)
             for name, block in configuration.outputs.items()
         },
-        required_versions=tuple(tree.required_versions()),
+        required_versions=tuple(
+            constraint
+            for each in all_of_them
+            for constraint in (*each.required_versions, *each.compatible_with)
+        ),
         local_modules=tuple(sorted(str(path) for path in tree.copied if path != root)),
         provider_sources=own,
         provider_blocks=tuple(sorted({block.labels[0] for block in configuration.providers})),
-        backend=_backend(configuration),
-        partial_backend=_partial_backend(configuration),
-        provider_uses=None if tree.calls_elsewhere else {**tree.provider_uses(), **own},
+        backend="cloud" if any(block.type == "cloud" for block in backends) else backend,
+        partial_backend=backend or "" if is_partial else "",
+        provider_uses=None if tree.calls_elsewhere else {**uses, **own},
         package=str(around) if around else None,
         provider_reach=tree.provider_dependencies(),
         protected=tuple(tree.protected(root, "")),
-        read_for=engine if tree.is_for_one_engine() else None,
+        read_for=engine if any(each.is_for_one_engine for each in all_of_them) else None,
         early_variables=tuple(sorted(tree.early_variables(root))),
         passed_elsewhere=tuple(sorted(tree.passed_elsewhere(root))),
         encryption=_encryption(configuration),
     )
 
 
-def _moves(configuration: Configuration) -> Iterator[tuple[str, str]]:
-    """
-    Yield the ``from`` and ``to`` addresses of ``moved`` blocks, without instance keys.
-    """
-    for block in configuration.moves:
-        ends = [block.attributes.get(name) for name in ("from", "to")]
-        start, to = (without_keys(end.plain) if end else "" for end in ends)
-        if start and to:
-            yield start, to
-
-
 def _absolute(path: Path) -> Path:
     return Path(os.path.normpath(path.absolute()))
 
 
-def _backend(configuration: Configuration) -> str | None:
-    """
-    Return the type of the backend, "cloud" for a cloud block, None if there is neither.
-    """
-    blocks = configuration.backends
-    if any(block.type == "cloud" for block in blocks):
-        return "cloud"
-    return "".join(blocks[-1].labels[:1]) if blocks else None
-
-
-def _partial_backend(configuration: Configuration) -> str:
-    """
-    Return the backend type if the only backend block leaves all settings to ``init``, else "".
-    """
-    blocks = configuration.backends
-    is_partial = len(blocks) == 1 and not (blocks[0].attributes or blocks[0].blocks)
-    return "".join(blocks[0].labels[:1]) if is_partial else ""
-
-
-def _flag(attribute: Attribute | None) -> bool:
-    return attribute is not None and attribute.plain == "true"
+def _flag(block: Block, name: str) -> bool:
+    return name in block.attributes and block.attributes[name].plain == "true"
 
 
 def _variable(block: Block) -> Variable:
@@ -140,8 +117,8 @@ def _variable(block: Block) -> Variable:
         name=block.labels[0],
         type=attributes["type"].plain if "type" in attributes else None,
         required="default" not in attributes,
-        sensitive=_flag(attributes.get("sensitive")),
-        ephemeral=_flag(attributes.get("ephemeral")),
+        sensitive=_flag(block, "sensitive"),
+        ephemeral=_flag(block, "ephemeral"),
         nullable="nullable" not in attributes or attributes["nullable"].plain != "false",
         at=block.at,
     )
@@ -161,9 +138,9 @@ def _sources(configuration: Configuration) -> dict[str, str]:
     return sources
 
 
-def _implied(configuration: Configuration) -> dict[str, str]:
+def _implied(configuration: Configuration) -> list[str]:
     """
-    Return the providers that blocks use, with the sources that apply if none is declared.
+    Return the names of the providers that blocks use.
     """
     names = {block.labels[0] for block in configuration.providers}
     for block in configuration.resources:
@@ -172,17 +149,13 @@ def _implied(configuration: Configuration) -> dict[str, str]:
     for block in configuration.calls.values():
         if passed := block.attributes.get("providers"):
             names.update(re.findall(r'[=:]\s*"?([^\W\d][\w-]*)', passed.text))
-    names.discard("terraform")
-    return {name: f"hashicorp/{name}" for name in sorted(names)}
-
-
-class _ReadModule(Struct, frozen=True):
-    configuration: Configuration
-    shown: str
+    return sorted(names - {"terraform"})
 
 
 _OUTWARD = re.compile(r"\$\{\s*path\.(module|root)\s*\}(/[^\"$%\s]*)")
 _READS_FILES = re.compile(r"file\w*|templatefile")
+#: A quoted template that begins with a relative directory, as HCL or (without quotes) JSON has it.
+_VARIABLE_SOURCE = re.compile(r'"?(\.\.?/(?:[^"$%]*/)?)[^"]*\$\{')
 
 
 class _ModuleTree:
@@ -194,19 +167,25 @@ class _ModuleTree:
         self._engine = engine
         self._root = root
         self._shown = shown
-        self._open: list[Path] = []
-        self.modules: dict[Path, _ReadModule] = {}
+        self.modules: dict[Path, Configuration] = {}
         self.problems: list[Problem] = []
         self.calls_elsewhere = False
         self._chosen: set[Path] = set()
 
-    def enter(self, directory: Path, shown: str, *, called_at: Location | None) -> None:
+    def enter(
+        self,
+        directory: Path,
+        shown: str,
+        called_at: Location | None = None,
+        callers: Mapping[Path, str] = MappingProxyType({}),
+    ) -> None:
         """
-        Read a module and those it calls; a module that calls itself is a problem.
+        Read a module and those it calls; a module that calls itself is a problem. ``callers`` are
+        the modules on the way to it, as they are shown.
         """
-        if directory in self._open:
-            circle = [*self._open[self._open.index(directory) :], directory]
-            names = " -> ".join(self.modules[path].shown for path in circle)
+        if directory in callers:
+            circle = list(callers.values())[list(callers).index(directory) :]
+            names = " -> ".join([*circle, circle[0]])
             self.problems.append(Problem(f"a module calls itself: {names}", called_at))
             return
         if directory in self.modules:
@@ -218,21 +197,17 @@ class _ModuleTree:
         except Invalid as exc:
             self.problems.extend(exc.problems)
             return
-        self.modules[directory] = _ReadModule(configuration, shown)
-        self._open.append(directory)
+        self.modules[directory] = configuration
         for block in configuration.calls.values():
-            self._call(directory, shown, block)
-        self._open.pop()
-
-    def _call(self, directory: Path, shown: str, block: Block) -> None:
-        source = block.attributes.get("source")
-        child = _child(directory, block)
-        if source is None or source.literal is None or child is None:
+            source = block.attributes.get("source")
+            child = _child(directory, block)
+            if source is not None and source.literal is not None and child is not None:
+                below = os.path.normpath(f"{shown}/{source.literal}").replace(os.sep, "/")
+                self.enter(child, below, source.at, {**callers, directory: shown})
+                continue
             self.calls_elsewhere = True  # a variable source of OpenTofu: the engine judges it
             if source is not None and (start := _VARIABLE_SOURCE.match(source.text)):
                 self._chosen.add(_absolute(directory / start[1]))
-            return
-        self.enter(child, _join(shown, source.literal), called_at=source.at)
 
     @property
     def copied(self) -> frozenset[Path]:
@@ -246,16 +221,17 @@ class _ModuleTree:
         Return the variables of the module in ``directory`` that an engine needs to load the
         configuration.
         """
-        configuration = self.modules[directory].configuration
-        expressions = [*configuration.evaluated_early]
-        expressions += [_only(provider, {"for_each"}) for provider in configuration.providers]
+        configuration = self.modules[directory]
+        texts = [text for block in configuration.evaluated_early for text in _texts(block)]
+        for provider in configuration.providers:
+            texts += _texts(provider, only={"for_each"})
         for call in configuration.calls.values():
             child = _child(directory, call)
             needed = self.early_variables(child) if child in self.modules else ()
-            expressions.append(_only(call, {"source", "version", *needed}))
+            texts += _texts(call, only={"source", "version", *needed})
         declared = configuration.variables.items()
-        constant = {name for name, block in declared if _flag(block.attributes.get("const"))}
-        return _Walk(configuration).through(expressions).variables | constant
+        constant = {name for name, block in declared if _flag(block, "const")}
+        return _variables(_reached(configuration, texts)) | constant
 
     def passed_elsewhere(self, directory: Path) -> frozenset[str]:
         """
@@ -264,51 +240,40 @@ class _ModuleTree:
         """
         if self._engine != "tofu":
             return frozenset()
-        configuration = self.modules[directory].configuration
-        expressions = []
+        configuration, texts = self.modules[directory], list[str]()
         for call in configuration.calls.values():
             child = _child(directory, call)
             passed = self.passed_elsewhere(child) if child in self.modules else call.attributes
-            expressions.append(_only(call, passed))
-        return _Walk(configuration).through(expressions).variables
-
-    def required_versions(self) -> Iterator[Constraint]:
-        """
-        Yield every constraint on the engine's version, the module's own first.
-        """
-        for visit in self.modules.values():
-            yield from visit.configuration.required_versions
-            yield from visit.configuration.compatible_with
-
-    def is_for_one_engine(self) -> bool:
-        """
-        Return whether the other kind of engine would read different files anywhere in the tree.
-        """
-        return any(visit.configuration.is_for_one_engine for visit in self.modules.values())
-
-    def provider_uses(self) -> dict[str, str]:
-        """
-        Return every provider used in the tree with its source; declared sources win over implied
-        ones.
-        """
-        visits = [visit.configuration for visit in self.modules.values()]
-        uses = {name: source for visit in visits for name, source in _implied(visit).items()}
-        return uses | {name: source for visit in visits for name, source in _sources(visit).items()}
+            texts += _texts(call, only=passed)
+        return _variables(_reached(configuration, texts))
 
     def provider_dependencies(self) -> dict[str, ProviderDependencies]:
         """
-        Return the dependencies of all provider configurations in the tree. One that the module
-        passes to a local module ("module.aws") could depend on anything.
+        Return what each provider configuration in the tree depends on, by local name and alias:
+        "aws", "aws.west". One that the module passes to a local module ("module.aws") could depend
+        on anything.
         """
-        own = self.modules[self._root].configuration
+        own = self.modules[self._root]
+        texts: dict[str, list[str]] = {}
+        for block in own.providers:
+            alias = block.attributes.get("alias")
+            name = f"{block.labels[0]}.{alias.plain}" if alias else block.labels[0]
+            texts.setdefault(name, []).extend(_texts(block))
+        managed = {f"module.{name}" for name in own.calls}
+        managed |= {".".join(block.labels) for block in own.resources if block.type != "data"}
+        dependencies = {}
+        for name in sorted(texts):
+            reached = _reached(own, texts[name])
+            is_managed = not reached.isdisjoint(managed)
+            dependencies[name] = ProviderDependencies(_variables(reached), is_managed)
         inner = {
             f"module.{block.labels[0]}"
-            for directory, visit in self.modules.items()
+            for directory, configuration in self.modules.items()
             if directory != self._root
-            for block in visit.configuration.providers
+            for block in configuration.providers
         }
         anything = ProviderDependencies(frozenset(own.variables), managed_objects=True)
-        return {**provider_dependencies(own), **dict.fromkeys(sorted(inner), anything)}
+        return {**dependencies, **dict.fromkeys(sorted(inner), anything)}
 
     def protected(self, directory: Path, prefix: str) -> Iterator[ProtectedResource]:
         """
@@ -316,9 +281,13 @@ class _ModuleTree:
         them, and under those that they were moved from. ``prefix`` is the address of the module in
         ``directory``, with a dot.
         """
-        configuration = self.modules[directory].configuration
         resources = list(self._protected_now(directory, prefix))
-        moves = [(prefix + to, prefix + start) for start, to in _moves(configuration)]
+        moves = []
+        for block in self.modules[directory].moves:
+            ends = [block.attributes.get(name) for name in ("from", "to")]
+            start, to = (without_keys(end.plain) if end else "" for end in ends)
+            if start and to:
+                moves.append((prefix + to, prefix + start))
         for item in resources:  # grows while it is walked: a move may follow another
             addresses = {other.address for other in resources}
             resources += [
@@ -330,15 +299,13 @@ class _ModuleTree:
         yield from resources
 
     def _protected_now(self, directory: Path, prefix: str) -> Iterator[ProtectedResource]:
-        configuration = self.modules[directory].configuration
+        configuration = self.modules[directory]
         for block in configuration.resources:
             for lifecycle in block.inner("lifecycle"):
-                flag = lifecycle.attributes.get("prevent_destroy")
-                if block.type == "resource" and flag is not None and flag.plain == "true":
-                    file = os.path.relpath(flag.at.file, self._shown).replace(os.sep, "/")
-                    yield ProtectedResource(
-                        prefix + ".".join(block.labels), replace(flag.at, file=file)
-                    )
+                if block.type == "resource" and _flag(lifecycle, "prevent_destroy"):
+                    at = lifecycle.attributes["prevent_destroy"].at
+                    file = os.path.relpath(at.file, self._shown).replace(os.sep, "/")
+                    yield ProtectedResource(prefix + ".".join(block.labels), replace(at, file=file))
         for name, block in configuration.calls.items():
             child = _child(directory, block)
             if child in self.modules:
@@ -349,20 +316,20 @@ class _ModuleTree:
         Add a problem for each path that refers to a file which is not copied with the module.
         """
         copied = [*self.copied, *([package] if package else [])]
-        for directory, visit in self.modules.items():
-            for quote in visit.configuration.quotes:
-                for written, base in self._paths(quote, directory):
+        for directory, configuration in self.modules.items():
+            for quote in configuration.quotes:
+                paths = [
+                    (directory if match[1] == "module" else self._root, match[2].lstrip("/"))
+                    for match in _OUTWARD.finditer(quote.text)
+                ]
+                if _READS_FILES.fullmatch(quote.caller) and quote.text.startswith("../"):
+                    # A bare relative path starts at the engine's working directory: the root
+                    # module's.
+                    paths.append((self._root, re.split(r"[$%]\{", quote.text)[0]))
+                for base, written in paths:
                     target = _absolute(Path(f"{base}/{written}"))
-                    if any(target.is_relative_to(path) for path in copied):
-                        continue
-                    self.problems.append(self._outside(quote, target))
-
-    def _paths(self, quote: QuotedString, directory: Path) -> Iterator[tuple[str, Path]]:
-        for match in _OUTWARD.finditer(quote.text):
-            yield match[2].lstrip("/"), directory if match[1] == "module" else self._root
-        if _READS_FILES.fullmatch(quote.caller) and quote.text.startswith("../"):
-            # A bare relative path starts at the engine's working directory: the root module's.
-            yield re.split(r"[$%]\{", quote.text)[0], self._root
+                    if not any(target.is_relative_to(path) for path in copied):
+                        self.problems.append(self._outside(quote, target))
 
     def _outside(self, quote: QuotedString, target: Path) -> Problem:
         common = Path(os.path.commonpath([self._root, target.parent]))
@@ -379,29 +346,17 @@ class _ModuleTree:
         )
 
 
-#: A quoted template that begins with a relative directory, as HCL or (without quotes) JSON has it.
-_VARIABLE_SOURCE = re.compile(r'"?(\.\.?/(?:[^"$%]*/)?)[^"]*\$\{')
-
-
 def _child(directory: Path, call: Block) -> Path | None:
     """
     Return the directory of a local module that a call names, None for a remote one.
     """
     source = call.attributes.get("source")
-    if source is None or source.literal is None:
+    if source is None or source.literal is None or not _LOCAL.match(source.literal):
         return None
-    return _absolute(directory / source.literal) if _LOCAL.match(source.literal) else None
+    return _absolute(directory / source.literal)
 
 
 _LOCAL = re.compile(r"\.\.?(/|\Z)")
-
-
-def _only(block: Block, attributes: Collection[str]) -> Block:
-    """
-    Return the block with only these attributes.
-    """
-    items = {name: item for name, item in block.attributes.items() if name in attributes}
-    return Block(block.type, block.labels, block.at, items)
 
 
 def _encryption(configuration: Configuration) -> str | None:
@@ -409,14 +364,15 @@ def _encryption(configuration: Configuration) -> str | None:
     Return a digest of the module's state encryption and the locals it uses, independent of where
     the blocks stand; None if it has none.
     """
-    blocks = [b for b in configuration.evaluated_early if b.type == "encryption"]
-    walk = _Walk(configuration)
-    walk.through(blocks)
+    blocks = [block for block in configuration.evaluated_early if block.type == "encryption"]
+    if not blocks:
+        return None
     content: list[Json] = [_content(block) for block in blocks]
-    if local_texts := walk.local_texts:
-        content.append(local_texts)
-    text = json.dumps(content)
-    return hashlib.sha256(text.encode()).hexdigest() if blocks else None
+    reached = _reached(configuration, [text for block in blocks for text in _texts(block)])
+    locals_ = sorted(configuration.locals.items())
+    if texts := {name: item.text for name, item in locals_ if f"local.{name}" in reached}:
+        content.append(texts)
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 
 def _content(block: Block) -> Json:
@@ -424,77 +380,41 @@ def _content(block: Block) -> Json:
     return [block.type, block.labels, texts, [_content(inner) for inner in block.blocks]]
 
 
-def _join(shown: str, source: str) -> str:
-    return os.path.normpath(f"{shown}/{source}").replace(os.sep, "/")
-
-
-_REFERENCE = re.compile(r"(?<![\w.-])((?:data\.)?[^\W\d][\w-]*)\.([^\W\d][\w-]*)")
-
-
-def provider_dependencies(configuration: Configuration) -> dict[str, ProviderDependencies]:
+def _texts(block: Block, only: Collection[str] | None = None) -> Iterator[str]:
     """
-    Return the dependencies of each provider configuration, by local name and alias: "aws",
-    "aws.west".
+    Yield the expressions in a block, or ``only`` those of some of its arguments.
     """
-    blocks: dict[str, list[Block]] = {}
-    for block in configuration.providers:
-        alias = block.attributes.get("alias")
-        name = f"{block.labels[0]}.{alias.plain}" if alias else block.labels[0]
-        blocks.setdefault(name, []).append(block)
-    return {name: _Walk(configuration).through(group) for name, group in sorted(blocks.items())}
+    for name, item in block.attributes.items():
+        if only is None or name in only:
+            yield item.text
+    for inner in block.blocks if only is None else ():
+        yield from _texts(inner)
 
 
-class _Walk:
+_REFERENCE = re.compile(r"(?<![\w.-])((?:data\.)?[^\W\d][\w-]*\.[^\W\d][\w-]*)")
+
+
+def _reached(configuration: Configuration, texts: Iterable[str]) -> set[str]:
     """
-    A walk along references that follows each once.
+    Return the references in expressions, such as "var.region", and those in all that they lead to.
     """
+    content = {
+        ("data." if block.type == "data" else "") + ".".join(block.labels): _texts(block)
+        for block in configuration.resources
+    }
+    content |= {f"module.{name}": _texts(call) for name, call in configuration.calls.items()}
+    content |= {f"local.{name}": iter([item.text]) for name, item in configuration.locals.items()}
+    reached: set[str] = set()
+    waiting = list(texts)
+    while waiting:
+        for reference in _REFERENCE.findall(waiting.pop()):
+            if reference not in reached:
+                reached.add(reference)
+                waiting += content.get(reference, ())
+    return reached
 
-    def __init__(self, configuration: Configuration) -> None:
-        self._locals = {name: item.text for name, item in configuration.locals.items()}
-        self._calls = configuration.calls
-        self._blocks = {
-            ("data." if block.type == "data" else "") + ".".join(block.labels): block
-            for block in configuration.resources
-        }
-        self._seen: set[str] = set()
-        self._variables: set[str] = set()
-        self._objects = False
 
-    def through(self, blocks: Iterable[Block]) -> ProviderDependencies:
-        for block in blocks:
-            self._block(block)
-        return ProviderDependencies(frozenset(self._variables), self._objects)
-
-    @property
-    def local_texts(self) -> dict[str, str]:
-        """
-        The expressions of the locals that the walk visited.
-        """
-        return {
-            name: text
-            for name, text in sorted(self._locals.items())
-            if f"local.{name}" in self._seen
-        }
-
-    def _block(self, block: Block) -> None:
-        for attribute in block.attributes.values():
-            self._text(attribute.text)
-        for inner in block.blocks:
-            self._block(inner)
-
-    def _text(self, text: str) -> None:
-        for kind, name in _REFERENCE.findall(text):
-            reference = f"{kind}.{name}"
-            if reference in self._seen:
-                continue
-            self._seen.add(reference)
-            if kind == "var":
-                self._variables.add(name)
-            elif kind == "local" and name in self._locals:
-                self._text(self._locals[name])
-            elif kind == "module" and name in self._calls:
-                self._objects = True
-                self._block(self._calls[name])
-            elif reference in self._blocks:
-                self._objects |= not kind.startswith("data.")
-                self._block(self._blocks[reference])
+def _variables(references: Iterable[str]) -> frozenset[str]:
+    return frozenset(
+        reference.removeprefix("var.") for reference in references if reference.startswith("var.")
+    )
