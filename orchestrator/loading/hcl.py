@@ -1,5 +1,5 @@
 """
-The structure of a Terraform configuration file, with the position of everything in it.
+The structure of a Terraform configuration file, in HCL or JSON, with the position of everything.
 
 HashiCorp's own parser (pygohcl) decides whether a file is valid HCL, but its result has no
 positions, merges blocks and does not tell a string from an expression. So the structure is read
@@ -67,34 +67,14 @@ class QuotedString(Struct, frozen=True):
     at: Location
 
 
-class HclFile(Struct, frozen=True):
-    """
-    The parsed content of one configuration file.
-    """
-
-    blocks: tuple[Block, ...]
-    quotes: tuple[QuotedString, ...] = ()
+#: The parsed content of one configuration file.
+Parsed = tuple[list[Block], list[QuotedString]]
 
 
-def parse_hcl(data: bytes, shown: str) -> HclFile:
+def parse_configuration(data: bytes, shown: str) -> Parsed:
     """
-    Return the blocks of a ``.tf`` file. Raises Invalid, with file:line:column, if it is not valid
-    HCL.
-    """
-    text = decode(data, shown)
-    check_nesting(text, shown)
-    _check_syntax(text, shown)
-    scanner = _Scanner(text, shown)
-    try:
-        _, blocks, _ = scanner.body(0)
-    except RecursionError as exc:
-        raise too_deep(shown) from exc
-    return HclFile(tuple(blocks), tuple(scanner.quotes))
-
-
-def decode(data: bytes, shown: str) -> str:
-    """
-    Return the text of a configuration file. Raises Invalid if it is not UTF-8.
+    Return the blocks and quoted strings of a ``.tf`` file, or of one in JSON if ``shown`` ends so.
+    Raises Invalid, with file:line:column, if it is not valid.
     """
     try:
         text = data.decode("utf-8-sig")
@@ -105,7 +85,15 @@ def decode(data: bytes, shown: str) -> str:
     # A NUL would end the text early for HashiCorp's parser: the rest would go unread.
     if "\0" in text:
         raise Invalid([Problem("holds a NUL character", Lines(text, shown).at(text.index("\0")))])
-    return text
+    check_nesting(text, shown)
+    try:
+        if shown.endswith(".json"):
+            return _parse_json(text, shown)
+        _check_syntax(text, shown)
+        scanner = _Scanner(text, shown)
+        return scanner.body(0)[1], scanner.quotes
+    except RecursionError as exc:
+        raise too_deep(shown) from exc
 
 
 def json_value(text: str, shown: str, **options: Any) -> Json:
@@ -188,6 +176,7 @@ _IDENTIFIER = re.compile(r"[^\W\d][\w-]*")
 _NOTABLE = re.compile(r'["#/<\n(){}\[\]]')
 _HEREDOC = re.compile(r"<<-?([^\W\d][\w-]*)\r?\n")
 _CALLER = re.compile(r"([a-z0-9_]+)\(\s*\Z")
+_PLAIN = re.compile(r'"(?:[^"\\$%]|\\.|[$%](?!\{)|\$\$\{|%%\{)*"')
 _ESCAPE = re.compile(r'\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[nrt"\\])|([$%])\2\{')
 _ESCAPED = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}
 
@@ -197,6 +186,11 @@ def _unescape(match: re.Match[str]) -> str:
     if code is None:
         return match[2] + "{"
     return _ESCAPED.get(code) or chr(int(code[1:], 16))
+
+
+def _skip(what: re.Pattern[str], text: str, pos: int) -> int:
+    match = what.match(text, pos)
+    return match.end() if match else pos
 
 
 class _Scanner:
@@ -216,11 +210,11 @@ class _Scanner:
         """
         attributes: dict[str, Attribute] = {}
         blocks: list[Block] = []
-        while (pos := self._skip(pos)) < len(self._text):
+        while (pos := _skip(_BETWEEN, self._text, pos)) < len(self._text):
             if self._text[pos] == "}":
                 return attributes, blocks, pos + 1
             start, name, pos = pos, *self._identifier(pos)
-            pos = self._skip(pos)
+            pos = _skip(_BETWEEN, self._text, pos)
             if self._text[pos : pos + 1] == "=":
                 attributes[name], pos = self._attribute(name, start, pos + 1)
             else:
@@ -230,10 +224,6 @@ class _Scanner:
                 blocks.append(Block(name, tuple(labels), at, inner, tuple(nested)))
         return attributes, blocks, pos
 
-    def _skip(self, pos: int) -> int:
-        match = _BETWEEN.match(self._text, pos)
-        return match.end() if match else pos
-
     def _identifier(self, pos: int) -> tuple[str, int]:
         match = _IDENTIFIER.match(self._text, pos)
         if match is None:
@@ -242,7 +232,7 @@ class _Scanner:
 
     def _labels(self, pos: int) -> tuple[list[str], int]:
         labels = []
-        while self._text[(pos := self._skip(pos)) : pos + 1] != "{":
+        while self._text[(pos := _skip(_BETWEEN, self._text, pos)) : pos + 1] != "{":
             if self._text[pos : pos + 1] == '"':
                 end = self._string(pos)
                 labels.append(_ESCAPE.sub(_unescape, self._text[pos + 1 : end - 1]))
@@ -260,13 +250,8 @@ class _Scanner:
             parts.append(self._text[last:begin])
             last = stop
         text = "".join([*parts, self._text[last:end]]).strip()
-        return Attribute(name, text, self._literal(text), self._lines.at(start)), end
-
-    def _literal(self, text: str) -> str | None:
-        plain = r'"(?:[^"\\$%]|\\.|[$%](?!\{)|\$\$\{|%%\{)*"'
-        if not re.fullmatch(plain, text):
-            return None
-        return _ESCAPE.sub(_unescape, text[1:-1])
+        literal = _ESCAPE.sub(_unescape, text[1:-1]) if _PLAIN.fullmatch(text) else None
+        return Attribute(name, text, literal, self._lines.at(start)), end
 
     def _expression(self, pos: int, comments: list[tuple[int, int]], *, inline: bool) -> int:
         """
@@ -327,3 +312,148 @@ class _Scanner:
             if text.startswith("{", pos + 1):
                 return self._expression(pos + 2, [], inline=True) + 1
         return pos + 1
+
+
+# JSON syntax (``*.tf.json``), read into the same blocks.
+
+
+#: Block types and how many labels they have; anything else in a body is an argument.
+_TOP = {
+    "variable": 1, "output": 1, "provider": 1, "module": 1,
+    "resource": 2, "data": 2, "ephemeral": 2, "terraform": 0, "locals": 0, "language": 0,
+    "moved": 0,
+}  # fmt: skip
+_INNER: Mapping[str, Mapping[str, int]] = {
+    "terraform": {"required_providers": 0, "backend": 1, "cloud": 0, "encryption": 0},
+    "resource": {"lifecycle": 0},
+    "language": {"compatible_with": 0},
+}
+
+
+class _Node(Struct, frozen=True):
+    """
+    A JSON value and its offset. ``pairs`` are those of an object, each with the offset of its key;
+    ``elements`` those of an array; ``text`` is the value of a string.
+    """
+
+    start: int
+    end: int
+    pairs: tuple[tuple[str, int, _Node], ...] = ()
+    elements: tuple[_Node, ...] = ()
+    text: str | None = None
+
+    def items(self) -> Iterator[tuple[str, int, _Node]]:
+        """
+        Yield the pairs of an object, or of each object in an array: Terraform's JSON syntax allows
+        both.
+        """
+        yield from self.pairs
+        for node in self.elements:
+            yield from node.items()
+
+
+def _parse_json(text: str, shown: str) -> Parsed:
+    json_value(text, shown)
+    reader = _Reader(text, shown)
+    root = reader.node(0)
+    if text[root.start] not in "{[":
+        raise Invalid([Problem("a configuration file is a JSON object", Location(shown, 1, 1))])
+    blocks = [
+        block
+        for key, start, node in root.items()
+        if key in _TOP
+        for block in reader.blocks(key, _TOP[key], node, start)
+    ]
+    return blocks, reader.quotes
+
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+_CALL = re.compile(r'([a-z0-9_]+)\(\s*"([^"]*)"')
+
+
+class _Reader:
+    """
+    Reads text that is valid JSON, with positions.
+    """
+
+    def __init__(self, text: str, shown: str) -> None:
+        self._text = text
+        self._lines = Lines(text, shown)
+        self._decoder = json.JSONDecoder()
+        self.quotes: list[QuotedString] = []
+
+    def node(self, pos: int) -> _Node:
+        """
+        Return the value at or after ``pos``.
+        """
+        start = _skip(_SPACE, self._text, pos)
+        match self._text[start]:
+            case "{":
+                pairs, end = self._members(start)
+                return _Node(start, end, pairs=tuple(pairs))
+            case "[":
+                pairs, end = self._members(start)
+                return _Node(start, end, elements=tuple(node for *_, node in pairs))
+            case '"':
+                text, end = self._decoder.raw_decode(self._text, start)
+                at = self._lines.at(start)
+                self.quotes.append(QuotedString(text, "", at))
+                self.quotes.extend(QuotedString(m[2], m[1], at) for m in _CALL.finditer(text))
+                return _Node(start, end, text=text)
+        _, end = self._decoder.raw_decode(self._text, start)
+        return _Node(start, end)
+
+    def _members(self, start: int) -> tuple[list[tuple[str, int, _Node]], int]:
+        """
+        Return the members of an object or array, those of an array with the key "", and its end.
+        """
+        members: list[tuple[str, int, _Node]] = []
+        pos = _skip(_SPACE, self._text, start + 1)
+        while self._text[pos] not in "}]":
+            key, key_at = "", pos
+            if self._text[start] == "{":
+                key, end = self._decoder.raw_decode(self._text, pos)
+                pos = _skip(_SPACE, self._text, end) + 1
+            node = self.node(pos)
+            members.append((key, key_at, node))
+            pos = _skip(_SPACE, self._text, node.end)
+            if self._text[pos] == ",":
+                pos = _skip(_SPACE, self._text, pos + 1)
+        return members, pos + 1
+
+    def blocks(self, kind: str, labels: int, node: _Node, start: int) -> Iterator[Block]:
+        """
+        Yield the blocks of type ``kind`` in ``node``, below ``labels`` levels of labels.
+        """
+        if labels:
+            for name, at, inner in node.items():
+                for block in self.blocks(kind, labels - 1, inner, at):
+                    yield Block(
+                        kind, (name, *block.labels), block.at, block.attributes, block.blocks
+                    )
+            return
+        bodies = node.elements if self._text[node.start] == "[" else (node,)
+        for body in bodies:
+            nested = _INNER.get(kind, {})
+            attributes = {
+                key: self._attribute(key, at, inner)
+                for key, at, inner in body.items()
+                if key not in nested and key != "//"
+            }
+            blocks = tuple(
+                block
+                for key, at, inner in body.items()
+                if key in nested
+                for block in self.blocks(key, nested[key], inner, at)
+            )
+            yield Block(kind, (), self._lines.at(start), attributes, blocks)
+
+    def _attribute(self, name: str, start: int, node: _Node) -> Attribute:
+        at = self._lines.at(start)
+        if (text := node.text) is not None:
+            interpolation = re.fullmatch(r"\$\{\s*(.*?)\s*\}", text, re.S)
+            template = "${" in text or "%{" in text
+            return Attribute(
+                name, interpolation[1] if interpolation else text, None if template else text, at
+            )
+        return Attribute(name, self._text[node.start : node.end], None, at)
