@@ -21,7 +21,6 @@ from msgspec import Struct, field
 from orchestrator.domain.blueprint.reference_syntax import Reference, path_text
 from orchestrator.domain.blueprint.references import escaped
 from orchestrator.domain.events.events import (
-    DiagnosticMessage,
     Message,
     OutputChange,
     PlannedChange,
@@ -306,11 +305,10 @@ class ComposedRoot(Struct, frozen=True):
                 case OutputChange(name):
                     step, own = self.output(name)
                     result = replace(message, name=own)
-                case DiagnosticMessage(diagnostic) if _warns_of_call(diagnostic):
+                case Diagnostic() as diagnostic if _warns_of_call(diagnostic):
                     continue
-                case DiagnosticMessage(diagnostic):
-                    step, diagnostic = self.diagnostic(diagnostic)
-                    result = DiagnosticMessage(diagnostic)
+                case Diagnostic() as diagnostic:
+                    step, result = self.diagnostic(diagnostic)
                 case _:
                     continue
             if step is not None:

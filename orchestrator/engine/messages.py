@@ -21,7 +21,6 @@ from orchestrator.domain.events.events import (
     ApplyProgress,
     ApplyStart,
     ChangeSummary,
-    DiagnosticMessage,
     LogLine,
     Message,
     OutputChange,
@@ -245,8 +244,8 @@ def parse_line(line: str, mask: Mask = str) -> ParsedLine:
     ):  # a known type in a shape we do not know
         messages = (LogLine(mask(text)),)
     for message in messages:
-        if isinstance(message, DiagnosticMessage):
-            return ParsedLine(render(message.diagnostic), messages)
+        if isinstance(message, Diagnostic):
+            return ParsedLine(render(message), messages)
     return ParsedLine(mask(text), messages)
 
 
@@ -299,7 +298,7 @@ def _messages(kind: str, data: dict[str, Any], mask: Mask) -> list[Message]:
         case "provision_progress":
             return [ProvisionProgress(hook["resource"]["addr"], mask(hook["output"]))]
         case "diagnostic":
-            return [DiagnosticMessage(_reported(data["diagnostic"], mask))]
+            return [_reported(data["diagnostic"], mask)]
         case "change_summary":
             count = data["changes"]
             other = sum(n for key, n in count.items() if key not in _COUNTED and isinstance(n, int))
@@ -310,7 +309,7 @@ def _messages(kind: str, data: dict[str, Any], mask: Mask) -> list[Message]:
             if ui.split(".")[0] == _UI_MAJOR:
                 return []
             summary = f"The engine speaks version {ui} of its output format; known is {_UI_MAJOR}"
-            return [DiagnosticMessage(Diagnostic(severity="warning", summary=summary))]
+            return [Diagnostic(severity="warning", summary=summary)]
     return [] if kind in _QUIET else [LogLine(mask(str(data["@message"])))]
 
 

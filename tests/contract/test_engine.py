@@ -18,13 +18,13 @@ from orchestrator.domain.events.events import (
     ApplyErrored,
     ApplyStart,
     ChangeSummary,
-    DiagnosticMessage,
     LogLine,
     Message,
     OutputChange,
     PlannedChange,
 )
 from orchestrator.domain.provider_state import PulledState, StateOutput
+from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.states import Liveness
 from orchestrator.errors import EngineFailed, Fenced
 from orchestrator.ports.engine import (
@@ -265,7 +265,7 @@ def test_a_failing_plan_says_why_and_leaves_no_plan_file(stage: Stage) -> None:
     answer = stage.plan()
 
     assert answer.exit_code == 1
-    assert [d.diagnostic.severity for d in of(DiagnosticMessage, answer)] == ["error"]
+    assert [d.severity for d in of(Diagnostic, answer)] == ["error"]
     assert not stage.plan_file.exists()
 
 
@@ -300,7 +300,7 @@ def test_a_failed_apply_keeps_what_was_done(stage: Stage) -> None:
     assert (answer.exit_code, answer.complete) == (1, True)
     assert [m.address for m in of(ApplyComplete, answer)] == [A]
     assert [m.address for m in of(ApplyErrored, answer)] == [B]
-    assert [d.diagnostic.address for d in of(DiagnosticMessage, answer)] == [B]
+    assert [d.address for d in of(Diagnostic, answer)] == [B]
     assert not of(ChangeSummary, answer)
     state = stage.engine.pulled_state(stage.do(Pull()))
     assert {item.address: item.tainted for item in state.objects} == {A: False, B: True}
@@ -386,7 +386,7 @@ def test_what_has_nothing_to_ask_does_not_wait(stage: Stage) -> None:
     stage.bench.describe(stage.directory, {A: "1"}, broken=True)
     failed = stage.do(PlanAndAsk(var_file), spec)
     assert (failed.waits, failed.exit_code) == (False, 1)
-    assert len(of(DiagnosticMessage, failed)) == 1
+    assert len(of(Diagnostic, failed)) == 1
     stage.bench.describe(stage.directory, {A: "1"})
     assert stage.do(PlanAndAsk(var_file), spec).waits
     stage.do(Cancel(), spec)
@@ -609,7 +609,7 @@ def test_a_plan_on_an_older_state_is_refused(stage: Stage) -> None:
 
     assert answer.exit_code == 1
     assert not of(ApplyStart, answer)
-    assert "stale" in of(DiagnosticMessage, answer)[0].diagnostic.summary
+    assert "stale" in of(Diagnostic, answer)[0].summary
 
 
 def test_a_saved_plan_tells_the_state_it_was_made_on(stage: Stage) -> None:
@@ -684,7 +684,7 @@ def test_diagnostics_are_masked(stage: Stage) -> None:
 
     answer = stage.do(Plan(stage.plan_file), stage.spec(mask=lambda _: "***"))
 
-    assert {d.diagnostic.summary for d in of(DiagnosticMessage, answer)} == {"***"}
+    assert {d.summary for d in of(Diagnostic, answer)} == {"***"}
 
 
 # What changes provider state alone
@@ -721,7 +721,7 @@ def test_an_object_that_exists_is_imported_once(stage: Stage) -> None:
     assert first.exit_code == 0
     assert stage.state().ids[A] == identifier
     assert second.exit_code == 1
-    (said,) = [m.diagnostic.summary for m in of(DiagnosticMessage, second)]
+    (said,) = [m.summary for m in of(Diagnostic, second)]
     assert re.fullmatch("Resource already managed by (Terraform|OpenTofu)", said)
 
 
@@ -740,7 +740,7 @@ def test_what_is_tainted_is_untainted_once(stage: Stage) -> None:
     assert first.exit_code == 0
     assert [(item.address, item.tainted) for item in stage.state().objects] == [(A, False)]
     assert second.exit_code == 1
-    (said,) = [m.diagnostic.summary for m in of(DiagnosticMessage, second)]
+    (said,) = [m.summary for m in of(Diagnostic, second)]
     assert said == "Resource instance is not tainted"
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.events.events import DiagnosticMessage, LogLine, Message
+from orchestrator.domain.events.events import LogLine, Message
+from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.states import Liveness
 from orchestrator.domain.values import replace
 from orchestrator.engine.process.call_files import CallFiles, FencedCall
@@ -571,8 +572,8 @@ def test_a_plain_text_error_becomes_a_diagnostic(tmp_path: Path, spec: CallSpec)
     answer = engine.call(Init(), spec, stop=Stop(), observe=nobody)
 
     (message,) = answer.messages
-    assert isinstance(message, DiagnosticMessage)
-    said = message.diagnostic
+    assert isinstance(message, Diagnostic)
+    said = message
     assert (said.summary, said.detail, said.at) == ("No such backend", "Really not.", "main.tf:3")
 
 
@@ -585,8 +586,8 @@ def test_an_error_in_no_known_form_is_passed_on(tmp_path: Path, spec: CallSpec) 
     answer = engine.call(Plan(tmp_path / "p"), spec, stop=Stop(), observe=nobody)
 
     (message,) = answer.messages
-    assert isinstance(message, DiagnosticMessage)
-    assert message.diagnostic.summary == "the engine crashed: panic: nil"
+    assert isinstance(message, Diagnostic)
+    assert message.summary == "the engine crashed: panic: nil"
 
 
 def test_the_engine_outlives_us(tmp_path: Path, spec: CallSpec) -> None:

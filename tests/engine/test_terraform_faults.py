@@ -16,12 +16,12 @@ import pytest
 
 from orchestrator.domain.events.events import (
     ApplyComplete,
-    DiagnosticMessage,
     LogLine,
     Message,
     PlannedChange,
     ProvisionProgress,
 )
+from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.record.states import Liveness
 from orchestrator.engine.terraform import TerraformEngine
 from orchestrator.ports.engine import Apply, CallResult, CallSpec, Init, Plan, Pull, Request
@@ -199,7 +199,7 @@ def test_a_failing_init_says_why_and_where(shop: Workshop) -> None:
 
     answer = shop.do(Init())
 
-    (said,) = [m.diagnostic for m in answer.messages if isinstance(m, DiagnosticMessage)]
+    (said,) = [m for m in answer.messages if isinstance(m, Diagnostic)]
     assert answer.exit_code == 1
     assert said.summary == "Unsupported Terraform Core version"
     assert said.at == "main.tf:2"

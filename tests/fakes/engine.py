@@ -24,7 +24,6 @@ from orchestrator.domain.events.events import (
     ApplyErrored,
     ApplyStart,
     ChangeSummary,
-    DiagnosticMessage,
     LogLine,
     Message,
     OutputChange,
@@ -690,7 +689,7 @@ class _Call:
     def _errors(self, address: str, part: Action, summary: str) -> bool:
         self._say(ApplyErrored(address, part, self._world.now()))
         text = self._root.errors.get(address, summary)
-        self._say(DiagnosticMessage(Diagnostic(summary=self._spec.mask(text), address=address)))
+        self._say(Diagnostic(summary=self._spec.mask(text), address=address))
         return False
 
     def _is_locked(self, holder: StateLock) -> int:
@@ -698,7 +697,7 @@ class _Call:
         return self._fails("Error acquiring the state lock")
 
     def _fails(self, summary: str) -> int:
-        self._say(DiagnosticMessage(Diagnostic(summary=self._spec.mask(summary))))
+        self._say(Diagnostic(summary=self._spec.mask(summary)))
         return 1
 
     def _say(self, message: Message) -> None:

@@ -10,7 +10,6 @@ from orchestrator.domain.events.events import (
     ApplyComplete,
     ApplyErrored,
     ApplyStart,
-    DiagnosticMessage,
     Message,
     OutputChange,
     PlannedChange,
@@ -51,8 +50,7 @@ def _message(line: str) -> Message:
         return OutputChange(rest, "create")
     if word == "error":
         address, text = rest.split(" ", 1)
-        found = Diagnostic(summary=text, address=None if address == "-" else address)
-        return DiagnosticMessage(found)
+        return Diagnostic(summary=text, address=None if address == "-" else address)
     action, address, *more = rest.split(" ")
     verb: Action = PlannedAction.model_validate({"action": action, "address": address}).action
     match word:

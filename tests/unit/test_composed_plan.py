@@ -17,7 +17,6 @@ from orchestrator.domain.composed_plan import (
     call_names,
 )
 from orchestrator.domain.events.events import (
-    DiagnosticMessage,
     Message,
     OutputChange,
     PlannedChange,
@@ -173,18 +172,14 @@ def test_each_step_is_told_what_its_own_plan_would_say() -> None:
         RefreshComplete("module.db.t.c[0]", "i-1"),
         OutputChange("o000000", "create"),
         OutputChange("stranger", "create"),
-        DiagnosticMessage(
-            Diagnostic(
-                summary="by address",
-                detail="called by module.db, in module.db.module.inner",
-                address="module.db.t.a",
-            )
+        Diagnostic(
+            summary="by address",
+            detail="called by module.db, in module.db.module.inner",
+            address="module.db.t.a",
         ),
-        DiagnosticMessage(Diagnostic(summary="by file", at="web/root/main.tf:3")),
-        DiagnosticMessage(Diagnostic(summary="of nobody")),
-        DiagnosticMessage(
-            Diagnostic(severity="warning", summary="of the call", at="web.call.tf.json:7")
-        ),
+        Diagnostic(summary="by file", at="web/root/main.tf:3"),
+        Diagnostic(summary="of nobody"),
+        Diagnostic(severity="warning", summary="of the call", at="web.call.tf.json:7"),
     ]
 
     found = root.messages(said)
@@ -192,17 +187,15 @@ def test_each_step_is_told_what_its_own_plan_would_say() -> None:
     assert found["web"] == [
         PlannedChange("t.a", "create", "t", previous_address="t.b"),
         OutputChange("url", "create"),
-        DiagnosticMessage(Diagnostic(summary="by file", at="modules/web/main.tf:3")),
+        Diagnostic(summary="by file", at="modules/web/main.tf:3"),
     ]
     assert found["db"] == [
         ResourceDrift("module.inner.t.a", "update", "t"),
         RefreshComplete("t.c[0]", "i-1"),
-        DiagnosticMessage(
-            Diagnostic(
-                summary="by address",
-                detail="called by the root module, in module.inner",
-                address="t.a",
-            )
+        Diagnostic(
+            summary="by address",
+            detail="called by the root module, in module.inner",
+            address="t.a",
         ),
     ]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from orchestrator.app.steps.engine_calls import TRIES, patiently
-from orchestrator.domain.events.events import DiagnosticMessage, StepRetried
+from orchestrator.domain.events.events import StepRetried
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.values import replace
 from orchestrator.ports.engine import CallResult
@@ -27,7 +27,7 @@ def there() -> Iterator[Premises]:
 
 
 def failed(said: str) -> CallResult:
-    return CallResult(1, (DiagnosticMessage(Diagnostic(summary=said)),), complete=True)
+    return CallResult(1, (Diagnostic(summary=said),), complete=True)
 
 
 @pytest.mark.parametrize(

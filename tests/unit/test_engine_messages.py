@@ -17,7 +17,6 @@ from orchestrator.domain.events.events import (
     ApplyProgress,
     ApplyStart,
     ChangeSummary,
-    DiagnosticMessage,
     LogLine,
     Message,
     OutputChange,
@@ -127,9 +126,7 @@ def test_a_diagnostic_keeps_address_and_place() -> None:
     spoken = parse_line(line("diagnostic", diagnostic=said))
 
     assert spoken.messages == (
-        DiagnosticMessage(
-            Diagnostic(summary="creating", detail="refused", address=ADDRESS, at="main.tf:3")
-        ),
+        Diagnostic(summary="creating", detail="refused", address=ADDRESS, at="main.tf:3"),
     )
 
 
@@ -146,9 +143,7 @@ def test_free_text_is_masked_and_addresses_are_not() -> None:
     spoken = [parse_line(item, lambda text: text.replace("hunter22", "***")) for item in lines]
 
     assert [item.messages[0] for item in spoken] == [
-        DiagnosticMessage(
-            Diagnostic(severity="warning", summary="***", detail="***", address=ADDRESS)
-        ),
+        Diagnostic(severity="warning", summary="***", detail="***", address=ADDRESS),
         ProvisionProgress(ADDRESS, "***"),
     ]
 
@@ -159,8 +154,8 @@ def test_a_newer_output_format_is_said() -> None:
     """
     (message,) = parse_line(line("version", ui="2.0")).messages
 
-    assert isinstance(message, DiagnosticMessage)
-    assert message.diagnostic.severity == "warning"
+    assert isinstance(message, Diagnostic)
+    assert message.severity == "warning"
 
 
 def test_what_is_wrong_with_a_given_value_names_the_variable() -> None:
@@ -177,7 +172,7 @@ def test_what_is_wrong_with_a_given_value_names_the_variable() -> None:
     (message,) = parse_line(line("diagnostic", diagnostic=said)).messages
 
     named = "Invalid value for variable: cfg"
-    assert message == DiagnosticMessage(Diagnostic(summary=named, detail="a must be less than 10"))
+    assert message == Diagnostic(summary=named, detail="a must be less than 10")
 
 
 def test_plain_diagnostics_are_read_without_their_frames() -> None:

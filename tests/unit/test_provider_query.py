@@ -9,7 +9,6 @@ import json
 import pytest
 
 from orchestrator.domain.events.events import (
-    DiagnosticMessage,
     Message,
     PlannedChange,
     RefreshComplete,
@@ -31,11 +30,11 @@ ASKED = ProviderQuery({"a_b.c": "id-1", 'a_b.d["x"]': "id-2"}, (SEARCH,))
 DATA = "data.aws_instances.orchestrator_search_0"
 
 
-def error(summary: str, detail: str = "", address: str | None = None) -> DiagnosticMessage:
-    return DiagnosticMessage(Diagnostic(summary=summary, detail=detail, address=address))
+def error(summary: str, detail: str = "", address: str | None = None) -> Diagnostic:
+    return Diagnostic(summary=summary, detail=detail, address=address)
 
 
-def missing(quoted: str) -> DiagnosticMessage:
+def missing(quoted: str) -> Diagnostic:
     said = f"While attempting to import an existing object to {quoted}, the provider detected"
     return error("Cannot import non-existent remote object", said)
 
@@ -173,8 +172,8 @@ def test_warnings_answer_nothing() -> None:
     """
     Only errors tell that something is missing.
     """
-    quoted = missing('"a_b.c"').diagnostic.model_copy(update={"severity": "warning"})
-    assert imported(DiagnosticMessage(quoted)).verdict == "unknown"
+    quoted = missing('"a_b.c"').model_copy(update={"severity": "warning"})
+    assert imported(quoted).verdict == "unknown"
 
 
 @pytest.mark.parametrize("asked_of", ["imports", "searches"])
@@ -251,9 +250,9 @@ def test_a_provider_made_from_the_steps_own_objects_proves_nothing() -> None:
     ],
 )
 def test_a_refused_import_is_told_by_its_address_or_its_id(
-    said: DiagnosticMessage, refused: set[str]
+    said: Diagnostic, refused: set[str]
 ) -> None:
     """
     The error of one import is not told of another, and what is about none of them of nobody.
     """
-    assert set(refused_imports(ASKED.imports, [said.diagnostic])) == refused
+    assert set(refused_imports(ASKED.imports, [said])) == refused

@@ -21,7 +21,6 @@ from orchestrator.app.steps.preparation import store_deployment
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHook
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
 from orchestrator.domain.events.events import (
-    DiagnosticMessage,
     EngineDiagnostic,
     EngineLine,
     LogLine,
@@ -29,7 +28,7 @@ from orchestrator.domain.events.events import (
 )
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.record.objects import ObjectRef
-from orchestrator.domain.record.record import HookResult, OperationRecord
+from orchestrator.domain.record.record import Diagnostic, HookResult, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import HookKind, hook_step_name, shown_step
@@ -155,7 +154,7 @@ class HookRun:
                 case LogLine(line):
                     lines.append(line)
                     services.sink.emit(EngineLine(at=at, step=self.name, line=line))
-                case DiagnosticMessage(diagnostic):
+                case Diagnostic() as diagnostic:
                     lines.append(diagnostic.summary)
                     services.sink.emit(
                         EngineDiagnostic(at=at, step=self.name, diagnostic=diagnostic)

@@ -33,7 +33,6 @@ from orchestrator.domain.events.events import (
     ApplyErrored,
     ApplyProgress,
     ApplyStart,
-    DiagnosticMessage,
     EngineDiagnostic,
     EngineLine,
     Event,
@@ -47,6 +46,7 @@ from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import (
     SURGERY,
     Check,
+    Diagnostic,
     Fault,
     OperationRecord,
     Verification,
@@ -289,7 +289,7 @@ def relay(session: Session, marker: OperationRecord, message: Message) -> None:
         case ApplyErrored(address, action):
             session.object_ended(target, address, action, completed=False)
             event = seen(state="failed", address=address, action=action)
-        case DiagnosticMessage(diagnostic):
+        case Diagnostic() as diagnostic:
             event = EngineDiagnostic(at=at, step=step, diagnostic=diagnostic)
         case ProvisionProgress(address, line):
             event = EngineLine(at=at, step=step, address=address, line=line)
@@ -388,11 +388,12 @@ def write_events(services: Services, attempt: Path, messages: Iterable[Message])
     lines = []
     for message in messages:
         fields: dict[str, Json]
-        if isinstance(message, DiagnosticMessage):
-            fields = message.diagnostic.model_dump()
+        if isinstance(message, Diagnostic):
+            kind, fields = "diagnosticmessage", message.model_dump()
         else:
+            kind = type(message).__name__.lower()
             fields = msgspec.to_builtins(message, builtin_types=(datetime,), enc_hook=str)
-        event = {"event": type(message).__name__.lower(), **services.masker.mask_json(fields)}
+        event = {"event": kind, **services.masker.mask_json(fields)}
         lines.append(json.dumps(event, default=datetime.isoformat) + "\n")
     with suppress(StoreUnavailable):
         services.files.write(attempt / "events.jsonl", "".join(lines))

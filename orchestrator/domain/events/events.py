@@ -206,7 +206,7 @@ class RunFinished(Event):
     directory: Word = ""
 
 
-# What an engine says while it works, one value per message.
+# What an engine says while it works, one value per message; a `Diagnostic` is one, too.
 #
 # Addresses are Terraform resource instance addresses; times are UTC; actions are those of
 # `orchestrator.domain.record.objects.Action`.
@@ -287,10 +287,6 @@ class ApplyErrored(Struct, frozen=True):
     at: datetime
 
 
-class DiagnosticMessage(Struct, frozen=True):
-    diagnostic: Diagnostic
-
-
 class ProvisionProgress(Struct, frozen=True):
     address: str
     line: str
@@ -328,7 +324,7 @@ Message = (
     | ApplyProgress
     | ApplyComplete
     | ApplyErrored
-    | DiagnosticMessage
+    | Diagnostic
     | ProvisionProgress
     | ChangeSummary
     | LogLine

@@ -16,7 +16,6 @@ from orchestrator.domain.events.events import (
     ApplyErrored,
     ApplyStart,
     ChangeSummary,
-    DiagnosticMessage,
     Message,
     OutputChange,
     PlannedChange,
@@ -239,7 +238,7 @@ class Journal(Struct, frozen=True):
                 case ApplyErrored(address, action) if action in MUTATIONS:
                     errored.add((address, action))
                     in_flight[address, action] -= 1
-                case DiagnosticMessage(diagnostic):
+                case Diagnostic() as diagnostic:
                     diagnostics.append(diagnostic)
                 case _:
                     pass

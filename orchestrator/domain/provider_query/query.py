@@ -18,7 +18,6 @@ from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.references import escaped
 from orchestrator.domain.events.events import (
-    DiagnosticMessage,
     Message,
     PlannedChange,
     RefreshComplete,
@@ -214,7 +213,7 @@ class _PlanMessages(Struct, frozen=True):
                     present.add(address)
                 case ResourceDrift(address, "delete"):
                     vanished.add(address)
-                case DiagnosticMessage(diagnostic) if diagnostic.severity == "error":
+                case Diagnostic() as diagnostic if diagnostic.severity == "error":
                     absent, listed = _missing_address(diagnostic), _listed(diagnostic)
                     if absent is not None:
                         missing.add(absent)

@@ -8,7 +8,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrator.domain.events.events import DiagnosticMessage, LogLine, Message
+from orchestrator.domain.events.events import LogLine, Message
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import escaped
 from orchestrator.engine.messages import (
@@ -76,7 +76,7 @@ class Transcript:
             parsed.append(self._parse(self._rest.decode(errors="replace")))
         text = _read_from(self._stderr, 0).decode(errors="replace")
         self.stderr_text = escaped(self._mask(text))
-        reported = [m.diagnostic for m in self._messages if isinstance(m, DiagnosticMessage)]
+        reported = [m for m in self._messages if isinstance(m, Diagnostic)]
         reports_error = any(diagnostic.severity == "error" for diagnostic in reported)
         # An engine that writes its events itself prints its errors as well.
         diagnostics = [d for d in parse_text(text) if d.severity != "error" or not reports_error]
@@ -90,9 +90,9 @@ class Transcript:
                 if (log := self._kept_log()) is not None:
                     detail = f"{crash.detail}\nall of it: {log}".strip()
                     crash = crash.model_copy(update={"detail": detail})
-                parsed.append(ParsedLine(self.stderr_text, (DiagnosticMessage(crash),)))
+                parsed.append(ParsedLine(self.stderr_text, (crash,)))
         parsed += [
-            ParsedLine(render(diagnostic), (DiagnosticMessage(diagnostic),))
+            ParsedLine(render(diagnostic), (diagnostic,))
             for diagnostic in map(self._mask_diagnostic, diagnostics)
         ]
         if not any(item.messages for item in parsed) and self.stderr_text.strip():
@@ -109,7 +109,7 @@ class Transcript:
         Return the result of the call. ``ending`` is None if it is not known how the engine ended.
         """
         messages = tuple(self._messages)
-        diagnostics = tuple(m.diagnostic for m in messages if isinstance(m, DiagnosticMessage))
+        diagnostics = tuple(m for m in messages if isinstance(m, Diagnostic))
         complete = ending is not None and not self._rest
         if ending is not None and ending.signal is not None:
             # One that a signal ended before its first event has done nothing: that comes first.
@@ -162,11 +162,11 @@ class Transcript:
         for item in spoken:
             for message in item.messages:
                 told = message
-                if self._module and isinstance(message, DiagnosticMessage):
-                    at = message.diagnostic.at
+                if self._module and isinstance(message, Diagnostic):
+                    at = message.at
                     if at and "orchestrator_" not in at and not at.startswith((".terraform/", "/")):
                         at = os.path.normpath(f"{self._module}/{at}")
-                        told = DiagnosticMessage(message.diagnostic.model_copy(update={"at": at}))
+                        told = message.model_copy(update={"at": at})
                 self._messages.append(told)
         return self._messages[first:]
 
@@ -185,9 +185,7 @@ def failure_reason(result: CallResult) -> str:
     Return why a call failed, in one line: its first error, else its last output.
     """
     errors: list[Diagnostic] = [
-        m.diagnostic
-        for m in result.messages
-        if isinstance(m, DiagnosticMessage) and m.diagnostic.severity == "error"
+        m for m in result.messages if isinstance(m, Diagnostic) and m.severity == "error"
     ]
     if errors:
         return f"{errors[0].summary}: {' '.join(errors[0].detail.split())}".rstrip(": ")
