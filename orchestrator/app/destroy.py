@@ -36,7 +36,7 @@ from orchestrator.domain.target import hook_of, step_of
 from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.assessment import with_serial_of
 from orchestrator.domain.transitions.conclusion import conclude
-from orchestrator.domain.transitions.hook_results import (
+from orchestrator.domain.transitions.hooks import (
     completed_before_destroy,
     hook_description,
     hook_skipped,

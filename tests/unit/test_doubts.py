@@ -17,7 +17,6 @@ from orchestrator.domain.transitions.doubts import (
     StateObservation,
     lost_objects,
     missing_from_state,
-    open_doubts,
     settle_doubts,
     unanswered_deletes,
 )
@@ -66,9 +65,10 @@ def test_answers(action: str, seen: dict[str, Json], how: str | None, why: str) 
     Each kind of doubt has its own evidence.
     """
     record = doubting(action)
-    found = [item.how for item in settle_doubts(record, look(**seen))]
+    still_open, settled = settle_doubts(record, look(**seen))
+    found = [item.how for item in settled]
     assert found == ([how] if how else []), why
-    assert (not open_doubts(record, look(**seen))) == bool(how)
+    assert (not still_open) == bool(how)
 
 
 @pytest.mark.parametrize("action", ["update", "delete"])
@@ -79,7 +79,7 @@ def test_a_dead_engine_may_still_have_a_request_under_way(action: str) -> None:
     early = StateObservation(
         at=START + timedelta(seconds=59), run_id="r", settling_time=60.0, refreshed=True
     )
-    assert settle_doubts(doubting(action), early) == ()
+    assert settle_doubts(doubting(action), early)[1] == ()
 
 
 def test_the_age_of_a_doubt_is_its_own() -> None:
@@ -90,14 +90,15 @@ def test_the_age_of_a_doubt_is_its_own() -> None:
     late = START + timedelta(minutes=5)
     record = entry(status="error", updated_at=late, resources=Resources(in_doubt=(doubt,)))
     seen = StateObservation(at=late, run_id="r", settling_time=60.0, refreshed=True)
-    assert [item.how for item in settle_doubts(record, seen)] == ["refreshed"]
+    assert [item.how for item in settle_doubts(record, seen)[1]] == ["refreshed"]
 
 
 def test_what_a_person_says_is_recorded_with_the_reason() -> None:
     """
     The reason stands beside the doubt that it settled.
     """
-    (row,) = settle_doubts(doubting("create"), look(forgotten=("s.a",), reason="seen in console"))
+    seen = look(forgotten=("s.a",), reason="seen in console")
+    _, (row,) = settle_doubts(doubting("create"), seen)
     assert (row.reason, row.run_id, row.doubt.address) == ("seen in console", "run-2", "s.a")
 
 

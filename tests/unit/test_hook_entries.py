@@ -24,12 +24,14 @@ from orchestrator.domain.record.states import IllegalMove, Status
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import HookKind, Target, hook_of, hook_step_name
 from orchestrator.domain.transitions.absence import MutationEvidence
-from orchestrator.domain.transitions.conclusion import conclude_command, hook_begun, hook_ended
-from orchestrator.domain.transitions.hook_results import (
+from orchestrator.domain.transitions.hooks import (
     HookOutcome,
     command_outcome,
     completed_before_destroy,
+    conclude_command,
     has_completed_work,
+    hook_begun,
+    hook_ended,
     hook_fault,
     hook_skipped,
 )

@@ -33,7 +33,7 @@ from orchestrator.domain.record.record import Fault, HookResult
 from orchestrator.domain.record.states import Status, StepStatus
 from orchestrator.domain.target import hook_step_name
 from orchestrator.domain.text import Json
-from orchestrator.domain.transitions.conclusion import hook_begun
+from orchestrator.domain.transitions.hooks import hook_begun
 from orchestrator.domain.values import replace
 from orchestrator.errors import EngineFailed
 from tests.fakes.clock import START

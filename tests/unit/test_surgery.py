@@ -181,7 +181,7 @@ def test_beside_an_adoption_that_proves_nothing_the_doubt_stays(
     why_still = f"{doubt.why}; 2, imported there, is not proven to be it"
     assert done.resources.in_doubt == (doubt.model_copy(update={"why": why_still}),)
     assert done.settled == ()
-    assert settle_doubts(done, look) == ()
+    assert settle_doubts(done, look)[1] == ()
     (adopted,) = done.adopted
     assert (adopted.address, adopted.id, adopted.ownership) == ("s.lost", "2", ownership)
     assert why in adopted.why

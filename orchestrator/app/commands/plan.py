@@ -57,7 +57,7 @@ from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.recovery.next_commands import about_store
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of, hook_step_name
-from orchestrator.domain.transitions.hook_results import completed_before_destroy, hook_description
+from orchestrator.domain.transitions.hooks import completed_before_destroy, hook_description
 from orchestrator.domain.values import replace
 from orchestrator.errors import InDoubt, OrchestratorError, PlanChanged, Refused, worst
 

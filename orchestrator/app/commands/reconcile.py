@@ -40,7 +40,7 @@ from orchestrator.domain.record.record import Attempt, OperationRecord, Verifica
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.domain.target import HOOK_KINDS, hook_of, hook_step_name
 from orchestrator.domain.transitions.absence import AbsenceFinding
-from orchestrator.domain.transitions.doubts import StateObservation, open_doubts, settle_doubts
+from orchestrator.domain.transitions.doubts import StateObservation, settle_doubts
 from orchestrator.domain.transitions.reconciliation import reconciled
 from orchestrator.domain.transitions.transitions import observed
 from orchestrator.errors import (
@@ -234,12 +234,12 @@ def _evidence(
         reason=runner.options.reason,
         deleted=proposal.deleted if proposal is not None else (),
     )
-    doubts = open_doubts(record, observation)
+    doubts, _ = settle_doubts(record, observation)
     if doubts and inputs is not None and not vanished:
         record = DoubtReadback(runner.steps, prepared, record, inputs, state, evidence).ask(doubts)
     if locked is not None:  # what the provider says stays known; nothing is concluded under a lock
         raise _locked(runner, name, locked, record)
-    settled = settle_doubts(record, observation)
+    _, settled = settle_doubts(record, observation)
     return reconciled(
         record,
         state,

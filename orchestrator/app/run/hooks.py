@@ -34,13 +34,11 @@ from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import HookKind, hook_step_name, shown_step
 from orchestrator.domain.text import Json, scalar_text
 from orchestrator.domain.transitions.absence import MutationEvidence
-from orchestrator.domain.transitions.conclusion import (
+from orchestrator.domain.transitions.hooks import (
     conclude_command,
     hook_begun,
-    hook_ended,
-)
-from orchestrator.domain.transitions.hook_results import (
     hook_description,
+    hook_ended,
     last_hook_result,
     module_outcome,
 )

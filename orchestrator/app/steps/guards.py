@@ -29,7 +29,11 @@ from orchestrator.domain.recovery.command_line import (
 )
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import count
-from orchestrator.domain.transitions.doubts import StateObservation, missing_from_state, open_doubts
+from orchestrator.domain.transitions.doubts import (
+    StateObservation,
+    missing_from_state,
+    settle_doubts,
+)
 from orchestrator.errors import InDoubt, Refused
 
 
@@ -332,7 +336,7 @@ def check_doubts(
     The observation promises a refresh: a doubt that a refresh can answer does not forbid the plan
     that refreshes.
     """
-    doubts = open_doubts(record, observation)
+    doubts, _ = settle_doubts(record, observation)
     if record is None or not doubts:
         return
     wait = ""

@@ -48,7 +48,6 @@ from orchestrator.domain.text import Json, did_you_mean
 from orchestrator.domain.transitions.doubts import (
     StateObservation,
     missing_from_state,
-    open_doubts,
     settle_doubts,
     unanswered_deletes,
     with_vanished,
@@ -352,7 +351,7 @@ def check_plan(
         reason=accepted,
         deleted=tuple(item.key for item in deleted),
     )
-    doubts = open_doubts(record, observation)
+    doubts, settled = settle_doubts(record, observation)
     if destroying:
         doubts = with_vanished(doubts, missing_from_state(record, before))
     changes = None
@@ -380,7 +379,7 @@ def check_plan(
         before=before,
         shown=shown,
         doubts=doubts,
-        settled=settle_doubts(record, observation),
+        settled=settled,
         deleted=observation.deleted,
         changed=plan.changed,
         dropped=_dropped(services, plan),

@@ -27,8 +27,9 @@ from orchestrator.domain.record.states import READY, Condition, Liveness, Status
 from orchestrator.domain.recovery.command_line import command_line, reconcile_command
 from orchestrator.domain.target import HookKind, hook_step_name
 from orchestrator.domain.transitions.absence import MutationEvidence
-from orchestrator.domain.transitions.conclusion import conclude_command, hook_ended
-from orchestrator.domain.transitions.hook_results import (
+from orchestrator.domain.transitions.hooks import (
+    conclude_command,
+    hook_ended,
     hook_fault,
     last_hook_result,
     module_outcome,

@@ -18,7 +18,7 @@ from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
 from orchestrator.domain.record.verdicts import is_unmade
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
 from orchestrator.domain.target import hook_kind, hook_of
-from orchestrator.domain.transitions.hook_results import (
+from orchestrator.domain.transitions.hooks import (
     has_completed_work,
     is_compensated,
     is_hook_unknown,

@@ -30,7 +30,7 @@ from orchestrator.domain.recovery.messages import (
 )
 from orchestrator.domain.recovery.rerun_rules import failed_run
 from orchestrator.domain.text import Word, count
-from orchestrator.domain.transitions.hook_results import is_hook_unknown
+from orchestrator.domain.transitions.hooks import is_hook_unknown
 
 _LOCK_ID = re.compile(r"\bid ([^\s,]+)")  # as a fault tells of a `StateLock`
 _ACCEPT_SECRET = "--accept-changed-secret"

@@ -15,13 +15,9 @@ from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules
 from orchestrator.domain.record.record import (
     Command,
     Fault,
-    HookResult,
     OperationRecord,
-    PriorStatus,
     Verification,
 )
-from orchestrator.domain.record.states import Trigger
-from orchestrator.domain.target import HookKind
 from orchestrator.domain.transitions.absence import (
     STOPPED_CHECKS,
     MutationEvidence,
@@ -39,13 +35,6 @@ from orchestrator.domain.transitions.assessment import (
     outputs_of_state,
     with_serial_of,
 )
-from orchestrator.domain.transitions.hook_results import (
-    HookOutcome,
-    active_hook,
-    command_outcome,
-    hook_fault,
-    last_hook_result,
-)
 from orchestrator.domain.transitions.ownership import (
     forgotten_refs,
     released_objects,
@@ -58,108 +47,12 @@ from orchestrator.domain.transitions.reconciliation import (
     unconfirmed_reason,
 )
 from orchestrator.domain.transitions.transitions import (
-    NO_FAULT,
     WITH_PARENT,
     failed,
     gone,
-    in_run,
-    next_entry,
     reverted,
     succeeded,
-    with_fault,
 )
-
-# How a hook begins and ends in the record of its step.
-
-
-def hook_begun(
-    before: OperationRecord,
-    kind: HookKind,
-    stamp: EntryStamp,
-    *,
-    by: str,
-    run_id: str,
-    reason: str | None = None,
-    target: str | None = None,
-) -> OperationRecord:
-    """
-    Return the marker of a hook: ``by`` is its declaration without values, ``target`` that of its
-    module, None for a command. Everything known of the step is kept.
-
-    If this hook was the last failure, the status to restore is the one before that failure.
-    """
-    last = last_hook_result(before, kind)
-    repeated = last is not None and before.failed_command == kind
-    was = last.was if repeated and last is not None else None
-    result = HookResult(
-        verdict="running",
-        by=by,
-        run_id=run_id,
-        at=stamp.at,
-        reason=reason,
-        target=target,
-        on=tuple(ref.address for ref in before.resources.inventory),
-        was=was or _prior_status(before),
-    )
-    changes: EntryChanges = {
-        **NO_FAULT,
-        **_hook(kind, result),
-        **in_run(run_id),
-        "active_command": kind,
-        "started_at": stamp.at,
-        "attempt": 1,
-    }
-    return next_entry(before, stamp, Trigger.START, changes)
-
-
-def hook_ended(
-    marker: OperationRecord, before: OperationRecord, outcome: HookOutcome, stamp: EntryStamp
-) -> OperationRecord:
-    """
-    Return the entry that ends the hook of ``marker``, which was written over ``before``.
-
-    A hook never makes ``ok``: success restores the status from before, with the hook's result
-    beside it; failure makes ``error``.
-    """
-    kind = active_hook(marker)
-    last = last_hook_result(marker, kind)
-    assert last is not None, "the marker tells of its hook"
-    result = last.model_copy(
-        update={
-            "verdict": outcome.verdict,
-            "exit_code": outcome.exit_code,
-            "ended_at": stamp.at,
-        }
-    )
-    if outcome.fault is None:
-        was = last.was or _prior_status(before)
-        prior: EntryChanges = {
-            **_hook(kind, result),
-            "run_id": was.run_id,
-            "run_record": was.run_record,
-            "attempt": was.attempt,
-            "failed_command": was.failed_command,
-            "last_error": was.last_error,
-            "error": was.error,
-        }
-        return next_entry(marker, stamp, Trigger.REVERT, prior, restores=was, content=before)
-    changes: EntryChanges = {
-        **_hook(kind, result),
-        **with_fault(kind, outcome.fault),
-        "run_id": marker.run_id,
-        "run_record": marker.run_record,
-        "attempt": marker.attempt,
-        "started_at": marker.started_at,
-    }
-    return next_entry(marker, stamp, Trigger.FAIL, changes, content=before)
-
-
-def _hook(kind: HookKind, result: HookResult) -> EntryChanges:
-    return {"compensation": result} if kind == "compensate" else {"before_destroy": result}
-
-
-def _prior_status(record: OperationRecord) -> PriorStatus:
-    return PriorStatus(**{name: getattr(record, name) for name in PriorStatus.model_fields})
 
 
 def conclude(
@@ -234,32 +127,6 @@ def _moved_along(marker: OperationRecord) -> Iterator[AdoptedObject]:
         to = moved.get(item.address, item.address)
         kind = type_of(to) if to != item.address else item.type
         yield item.model_copy(update={"address": to, "type": kind})
-
-
-def conclude_command(
-    marker: OperationRecord, before: OperationRecord, evidence: MutationEvidence, stamp: EntryStamp
-) -> OperationRecord:
-    """
-    Return the entry that ends a command hook. If it never began, the record is as before.
-    """
-    kind = active_hook(marker)
-    if evidence.not_started is not None:
-        fault = hook_fault(kind, evidence.not_started, code="not_started")
-        return reverted(marker, before, fault, stamp)
-    if evidence.never_began:
-        fault = hook_fault(kind, "stopped by a signal before it began", code="stopped")
-        return reverted(marker, before, fault, stamp)
-    last = last_hook_result(marker, kind)
-    assert last is not None, "the marker tells of its hook"
-    outcome = command_outcome(
-        kind,
-        last.by,
-        evidence.exit_code,
-        stderr=evidence.stderr,
-        stopped=evidence.stopped,
-        timed_out=evidence.timed_out,
-    )
-    return hook_ended(marker, before, outcome, stamp)
 
 
 def is_parent_destroy(marker: OperationRecord) -> bool:

@@ -47,19 +47,11 @@ class StateObservation(Struct, frozen=True):
     deleted: Collection[ObjectKey] = ()
 
 
-def open_doubts(record: OperationRecord | None, observation: StateObservation) -> tuple[Doubt, ...]:
-    """
-    Return the doubts that the observation does not answer.
-    """
-    doubts = record.resources.in_doubt if record else ()
-    return tuple(d for d in doubts if record and _settlement(d, record, observation) is None)
-
-
 def settle_doubts(
     record: OperationRecord | None, observation: StateObservation
-) -> tuple[SettledDoubt, ...]:
+) -> tuple[tuple[Doubt, ...], tuple[SettledDoubt, ...]]:
     """
-    Return the doubts that the observation answers, with the answer.
+    Return the doubts that stay open, and those that the observation answers, with the answer.
 
     A create is settled by a new object at its address in the state, or by a readback that proves
     absence; an object that left the state by the return of the same object; an update or delete by
@@ -67,8 +59,9 @@ def settle_doubts(
     delete removed counts as a doubt about that delete, even if the delete reported an error.
     """
     if record is None:
-        return ()
-    settled = []
+        return (), ()
+    still_open: list[Doubt] = []
+    settled: list[SettledDoubt] = []
     doubts = record.resources.in_doubt
     keys = {doubt.key for doubt in doubts if doubt.action == "delete"}
     failed = (
@@ -79,6 +72,7 @@ def settle_doubts(
     for doubt in (*doubts, *failed):
         how = _settlement(doubt, record, observation)
         if how is None:
+            still_open.append(doubt)
             continue
         reason = observation.reason if how in ("forgotten", "accepted") else None
         settled.append(
@@ -86,7 +80,7 @@ def settle_doubts(
                 doubt=doubt, how=how, reason=reason, run_id=observation.run_id, at=observation.at
             )
         )
-    return tuple(settled)
+    return tuple(still_open), tuple(settled)
 
 
 def _settlement(

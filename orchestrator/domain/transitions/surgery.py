@@ -254,8 +254,9 @@ def _settled_by_surgery(
     observation = StateObservation(
         at=marker.updated_at, run_id=marker.run_id, settling_time=0.0, ids=ids
     )
+    _, settled = settle_doubts(before, observation)
     imported = imported_addresses(marker)
     return tuple(
         item.model_copy(update={"how": "adopted"}) if item.doubt.address in imported else item
-        for item in settle_doubts(before, observation)
+        for item in settled
     )

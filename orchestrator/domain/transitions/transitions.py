@@ -380,20 +380,23 @@ def retained(
     changes: EntryChanges = {
         "retained": retention.model_copy(update={"was": was}),
         "retained_as_declared": declared,
+        "run_id": run_id,
+        "run_record": f"runs/{run_id}",
     }
-    return next_entry(before, stamp, Trigger.RETAIN, {**changes, **in_run(run_id)})
+    return next_entry(before, stamp, Trigger.RETAIN, changes)
 
 
 def released(before: OperationRecord, stamp: EntryStamp, *, run_id: str) -> OperationRecord:
     """
     Return the entry of a target that is no longer retained.
     """
-    changes: EntryChanges = {"retained": None, "retained_as_declared": False}
-    return next_entry(before, stamp, Trigger.RELEASE, {**changes, **in_run(run_id)})
-
-
-def in_run(run_id: str) -> EntryChanges:
-    return {"run_id": run_id, "run_record": f"runs/{run_id}"}
+    changes: EntryChanges = {
+        "retained": None,
+        "retained_as_declared": False,
+        "run_id": run_id,
+        "run_record": f"runs/{run_id}",
+    }
+    return next_entry(before, stamp, Trigger.RELEASE, changes)
 
 
 def _settled(
