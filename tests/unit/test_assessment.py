@@ -11,9 +11,8 @@ import pytest
 
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Action, Resources
-from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.run_record import Completed, InFlight, Lease
-from orchestrator.domain.transitions.assessment import Assessment, not_deleted
+from orchestrator.domain.transitions.assessment import Assessment, RefusalRules, not_deleted
 from tests.fakes.clock import START
 from tests.fakes.entries import OWNER
 from tests.fakes.journals import journal, planned, refs, state

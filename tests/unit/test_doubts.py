@@ -10,9 +10,9 @@ import pytest
 
 from orchestrator.domain.provider_query.query import RefreshResult
 from orchestrator.domain.record.objects import Doubt, Resources
-from orchestrator.domain.record.provider_refusals import RefusalRules
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.text import Json
+from orchestrator.domain.transitions.assessment import RefusalRules
 from orchestrator.domain.transitions.doubts import (
     StateObservation,
     lost_objects,

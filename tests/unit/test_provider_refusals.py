@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrator.domain.record.provider_refusals import is_refusal
 from orchestrator.domain.record.record import Diagnostic
+from orchestrator.domain.transitions.assessment import is_refusal
 
 REFUSED = [
     "creating EC2 Instance: operation error EC2: RunInstances, api error "

@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from orchestrator.app.surgery.requested_operations import check_settled, proven_objects
+from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.engine_commands import INSTEAD, READS, EngineCommand
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_changes import EntryStamp, changes_in_run
@@ -18,7 +19,6 @@ from orchestrator.domain.record.states import Status
 from orchestrator.domain.text import Json
 from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.doubts import StateObservation, settle_doubts
-from orchestrator.domain.transitions.ownership import type_of
 from orchestrator.domain.transitions.surgery import managing_address, same_content, surgery_ended
 from orchestrator.domain.transitions.transitions import mark
 from orchestrator.errors import Refused, Usage
@@ -348,14 +348,14 @@ def test_an_id_is_foreign_only_at_another_address_of_its_type(
         ("aws_vpc.this", "aws_vpc"),
         ("module.a.module.b[0].aws_vpc.this[3]", "aws_vpc"),
         ('module.a["x.y"].aws_vpc.this["a\\"].b.c"]', "aws_vpc"),
-        ("nonsense", ""),
+        ("nonsense", "nonsense"),
     ],
 )
 def test_the_type_of_an_address(address: str, expected: str) -> None:
     """
     Modules and keys, dots and quotes in them, do not count.
     """
-    assert type_of(address) == expected
+    assert parse_address(address).type == expected
 
 
 def test_the_same_state_is_known_by_its_content() -> None:

@@ -23,7 +23,7 @@ from orchestrator.domain.record.record import (
     UnreadableRecord,
     parse_record,
 )
-from orchestrator.domain.record.state_lock import (
+from orchestrator.domain.provider_state import (
     PASSING_LOCKS,
     RunPeriod,
     parse_lock,

@@ -49,8 +49,7 @@ from orchestrator.domain.transitions.absence import (
     with_explanation,
 )
 from orchestrator.domain.transitions.assessment import not_deleted
-from orchestrator.domain.transitions.conclusion import is_parent_destroy
-from orchestrator.domain.transitions.ownership import forgotten_refs
+from orchestrator.domain.transitions.conclusion import forgotten_refs, is_parent_destroy
 from orchestrator.domain.values import replace
 from orchestrator.errors import OrchestratorError
 

@@ -52,7 +52,6 @@ from orchestrator.domain.transitions.doubts import (
     unanswered_deletes,
     with_vanished,
 )
-from orchestrator.domain.transitions.ownership import type_of
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, OrchestratorError, Problem
 from orchestrator.ports.engine import CallResult, Plan, PlanMode, ShowPlan
@@ -163,7 +162,7 @@ class EnginePlan(Struct, frozen=True):
             if item.action in ("delete", "replace")
         }
         return tuple(
-            ref.model_copy(update={"type": type_of(earlier[ref.address])})
+            ref.model_copy(update={"type": parse_address(earlier[ref.address]).type})
             for ref in self.before.inventory
             if ref.address in earlier
         )

@@ -27,10 +27,8 @@ from orchestrator.domain.blueprint.stored_deployment import (
     parse_deployment,
     stored_form,
 )
-from orchestrator.domain.provider_state import PulledState, is_newer
-from orchestrator.domain.record.provider_refusals import RefusalRules
+from orchestrator.domain.provider_state import PASSING_LOCKS, PulledState, StateLock, is_newer
 from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.record.state_lock import PASSING_LOCKS, StateLock
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import (
     deployment_blob,
@@ -40,6 +38,7 @@ from orchestrator.domain.recovery.rerun_rules import (
 )
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json, ValuePath
+from orchestrator.domain.transitions.assessment import RefusalRules
 from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, Invalid, Problem, Refused, StoreUnavailable
 from orchestrator.ports.engine import CallResult, EngineInfo, Exec, Init

@@ -27,6 +27,7 @@ from orchestrator.domain.record.states import READY, Condition, Liveness, Status
 from orchestrator.domain.recovery.command_line import command_line, reconcile_command
 from orchestrator.domain.target import HookKind, hook_step_name
 from orchestrator.domain.transitions.absence import MutationEvidence
+from orchestrator.domain.transitions.conclusion import imported_addresses
 from orchestrator.domain.transitions.hooks import (
     conclude_command,
     hook_ended,
@@ -34,7 +35,6 @@ from orchestrator.domain.transitions.hooks import (
     last_hook_result,
     module_outcome,
 )
-from orchestrator.domain.transitions.ownership import imported_addresses
 from orchestrator.domain.transitions.transitions import reverted
 from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, Refused, StateDamaged

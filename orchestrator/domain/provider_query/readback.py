@@ -8,6 +8,7 @@ unknown.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -26,13 +27,19 @@ from orchestrator.domain.record.objects import (
     Readback,
     ReadbackMethod,
 )
-from orchestrator.domain.record.provider_refusals import says_already_exists
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.values import replace
 
 # Whose an object is that the provider has (law: not ours until proven).
 #
 # That it exists proves that something is there, not that this target made it.
+
+
+#: The provider has it already: it was there before, or an earlier request of ours made it.
+_ALREADY_EXISTS = re.compile(
+    r"already\s*exists|AlreadyExist|EntityExists|BucketAlreadyOwned|Duplicate|\bConflict\b.*exist",
+    re.IGNORECASE,
+)
 
 
 def ownership_of(
@@ -74,7 +81,10 @@ def existed_before(record: OperationRecord, doubt: Doubt) -> bool:
     """
     faults = [record.error, record.last_attempt.error if record.last_attempt else None]
     diagnostics = [item for fault in faults if fault for item in fault.diagnostics]
-    if says_already_exists(diagnostics, doubt.address):
+    if any(
+        item.address == doubt.address and _ALREADY_EXISTS.search(f"{item.summary}\n{item.detail}")
+        for item in diagnostics
+    ):
         return True
     earlier = doubt.readback
     return doubt.id is None and earlier is not None and earlier.ownership == "foreign"

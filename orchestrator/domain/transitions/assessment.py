@@ -6,7 +6,10 @@ The same function judges a call that was observed and one that is found on disk 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
 
 from orchestrator.domain.events.journal import ENGINE_ACTIONS, Journal, ObjectAction
 from orchestrator.domain.provider_state import PulledState, last_writer
@@ -19,8 +22,96 @@ from orchestrator.domain.record.objects import (
     PlannedAction,
     Resources,
 )
-from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules, is_refusal
-from orchestrator.domain.record.record import OperationRecord, OutputOrigin, ProviderState
+from orchestrator.domain.record.record import (
+    Diagnostic,
+    OperationRecord,
+    OutputOrigin,
+    ProviderState,
+)
+
+# Errors by which a provider says that it made nothing: a create that began and is not in provider
+# state is in doubt unless its error is such a refusal.
+
+
+#: Never a refusal, whatever else the text says: the object may exist, or the answer was lost.
+_UNCLEAR = re.compile(
+    r"already\s*exists|AlreadyExist|EntityExists|BucketAlreadyOwned|Duplicate|in use"
+    r"|time[d]?[ -]?out|deadline exceeded|connection (reset|refused|closed)|broken pipe|\bEOF\b"
+    r"|RequestError|request send failed|no such host|i/o timeout|unreachable"
+    r"|did not respond|Request cancelled|operation canceled|inconsistent result|interrupted"
+    # It was made, and what came after the create was refused.
+    r"|\b(waiting|reading|describing|polling|refreshing)\b|\bafter creat",
+    re.IGNORECASE,
+)
+
+#: The server did not say what became of the request, unless it says so elsewhere.
+_SERVER_ERROR = re.compile(
+    r"\b5\d\d\b|Internal ?(Server ?)?Error|InternalFailure|Service ?Unavailable|Bad Gateway",
+    re.IGNORECASE,
+)
+
+#: A request that was throttled was not carried out. Some providers answer so with status 503: then
+#: it counts as that where the step's retries name the error.
+_THROTTLED = re.compile(
+    r"\bRequestLimitExceeded\b|\bThrottling(Exception)?\b|\bThrottledException\b"
+    r"|\bTooManyRequests(Exception)?\b"
+)
+
+#: Validation, permission and quota errors of the common providers and of HTTP APIs.
+_REFUSALS = (
+    r"\bInvalid(Parameter|ParameterValue|ParameterCombination|Request|Input|Argument)\w*",
+    r"\bInvalid[A-Z]\w*\.(NotFound|Malformed)\b",
+    r"\bValidation(Error|Exception|Failed)\b",
+    r"\bMalformed(PolicyDocument|QueryString|Input)\b",
+    r"\bMissingParameter\b",
+    r"\bAccess ?Denied(Exception)?\b",
+    r"\bUnauthorizedOperation\b|\bUnauthorized\b|\bNotAuthorized\b",
+    r"\bAuthorization(Failed|Error|_RequestDenied)\b|\bAuthFailure\b",
+    r"\bPermission ?Denied\b|\bForbidden\b|\bPERMISSION_DENIED\b|\bINVALID_ARGUMENT\b",
+    r"\bExpiredToken(Exception)?\b|\bInvalidClientTokenId\b|\bUnrecognizedClientException\b",
+    r"\b\w*(Limit|Quota)Exceeded(Exception)?\b",
+    r"\bQuota\w* exceeded\b|\bRESOURCE_EXHAUSTED\b.*quota",
+    r"\bStatusCode: ?(400|401|403|422|429)\b|\bError (40[013]|429)\b",
+)
+
+
+class RefusalRules(Struct, frozen=True):
+    """
+    A step's own rules for which errors prove that the provider made nothing. Its author's
+    ``refused_on`` overrides the shipped exceptions; ``retried_on`` does not: a create that may have
+    made something is not retried.
+    """
+
+    refused_on: tuple[str, ...] = ()
+    retried_on: tuple[str, ...] = ()
+
+
+NO_RULES = RefusalRules()
+
+
+def is_refusal(diagnostics: Iterable[Diagnostic], rules: RefusalRules = NO_RULES) -> bool:
+    """
+    Return whether the diagnostics of one object prove that the provider made nothing.
+
+    >>> is_refusal([Diagnostic(summary="creating: InvalidParameterValue: no such zone")])
+    True
+    >>> is_refusal([Diagnostic(summary="bucket already exists")])
+    False
+    """
+    texts = [f"{d.summary}\n{d.detail}" for d in diagnostics if d.severity == "error"]
+    return bool(texts) and all(_is_refused(text, rules) for text in texts)
+
+
+def _is_refused(text: str, rules: RefusalRules) -> bool:
+    if any(re.search(pattern, text) for pattern in rules.refused_on):
+        return True
+    if _UNCLEAR.search(text):
+        return False
+    retried = any(re.search(pattern, text) for pattern in rules.retried_on)
+    if _SERVER_ERROR.search(text):
+        return retried and _THROTTLED.search(text) is not None
+    patterns = (_THROTTLED.pattern, *_REFUSALS)
+    return retried or any(re.search(pattern, text) for pattern in patterns)
 
 
 def not_deleted(
@@ -92,12 +183,16 @@ class Assessment:
 
     def resources(self) -> Resources:
         fates: dict[str, dict[str, None]] = {name: {} for name in _RESULTS}
+        # The delete of a deposed object ends in an error without an event: an engine that ended in
+        # order has waited for it.
+        silent = self.journal.unfinished if self.orderly and not self.ended_well else frozenset()
         for item in self.changes:
             address, name, parts = item.address, item.name, ENGINE_ACTIONS[item.action]
             keys = [(address, part) for part in parts]
             done = {part for part in parts if self._done(item, part)}
             has_error = any(
-                key in self.journal.errored or self._failed_silently(key, done) for key in keys
+                key in self.journal.errored or (key in silent and key[1] not in done)
+                for key in keys
             )
             if has_error and not (done and self._is_one_of_several(item)):
                 fates["failed"][name] = None
@@ -111,30 +206,24 @@ class Assessment:
                 fates["not_attempted"][name] = None
             for part in parts:
                 self._doubt(item, part)
-            self._doubt_left(item)
+            # It may still exist.
+            was_changed = item.action in ("update", "unknown") and self.state is not None
+            if was_changed and address in self.ids_before and address not in self.present:
+                self.doubts[address, "forget"] = Doubt(
+                    address=address,
+                    action="forget",
+                    id=self.ids_before[address],
+                    why="it was to be changed, and the provider state does not hold it any more",
+                )
+        arrived = self.present - self.ids_before.keys()
         return Resources(
             planned=self.planned,
             journal=self.journal.extent,
-            imported=tuple(p.address for p in self.planned if p.imports and self._arrived(p)),
+            imported=tuple(p.address for p in self.planned if p.imports and p.address in arrived),
             tainted=self.tainted,
             in_doubt=tuple(self.doubts.values()),
             inventory=self.state.inventory if self.state is not None else self.before,
             **{name: tuple(addresses) for name, addresses in fates.items()},
-        )
-
-    def _arrived(self, item: PlannedAction) -> bool:
-        return item.address in self.present and item.address not in self.ids_before
-
-    def _failed_silently(self, key: ObjectAction, done: Collection[Action]) -> bool:
-        """
-        Return whether it ended in an error without an event, as the delete of a deposed object
-        does: an engine that ended in order has waited for it.
-        """
-        return (
-            self.orderly
-            and not self.ended_well
-            and key in self.journal.unfinished
-            and key[1] not in done
         )
 
     def _done(self, item: PlannedAction, part: Action) -> bool:
@@ -212,25 +301,6 @@ class Assessment:
                 absent_before=item.absent_before if part == "create" else (),
             ),
         )
-
-    def _doubt_left(self, item: PlannedAction) -> None:
-        """
-        Add a doubt for an object that was planned for update (or an unknown action) and is missing
-        from state: it may still exist.
-        """
-        address = item.address
-        if item.action not in ("update", "unknown") or self.state is None:
-            return
-        if address not in self.ids_before:
-            return
-        if address not in self.present:
-            doubt = Doubt(
-                address=address,
-                action="forget",
-                id=self.ids_before[address],
-                why="it was to be changed, and the provider state does not hold it any more",
-            )
-            self.doubts[address, "forget"] = doubt
 
     def _doubtful_create(self, address: str) -> str | None:
         key: ObjectAction = (address, "create")

@@ -6,12 +6,23 @@ A run that was observed and one that is found on disk later end by the same func
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 
+from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.events.journal import lasting_warnings
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_changes import EntryChanges, EntryStamp
-from orchestrator.domain.record.objects import AdoptedObject, Doubt, PlannedAction, Resources, moves
-from orchestrator.domain.record.provider_refusals import NO_RULES, RefusalRules
+from orchestrator.domain.record.objects import (
+    AdoptedObject,
+    Doubt,
+    ObjectRef,
+    PlannedAction,
+    ReleasedObject,
+    ReleaseReason,
+    Resources,
+    moves,
+)
 from orchestrator.domain.record.record import (
     Command,
     Fault,
@@ -29,17 +40,13 @@ from orchestrator.domain.transitions.absence import (
     update_doubts,
 )
 from orchestrator.domain.transitions.assessment import (
+    NO_RULES,
     Assessment,
+    RefusalRules,
     bound_to,
     not_deleted,
     outputs_of_state,
     with_serial_of,
-)
-from orchestrator.domain.transitions.ownership import (
-    forgotten_refs,
-    released_objects,
-    type_of,
-    unproven_imports,
 )
 from orchestrator.domain.transitions.reconciliation import (
     confirmed,
@@ -125,7 +132,7 @@ def _moved_along(marker: OperationRecord) -> Iterator[AdoptedObject]:
     moved = moves(marker.resources.planned)
     for item in marker.adopted:
         to = moved.get(item.address, item.address)
-        kind = type_of(to) if to != item.address else item.type
+        kind = parse_address(to).type if to != item.address else item.type
         yield item.model_copy(update={"address": to, "type": kind})
 
 
@@ -298,3 +305,126 @@ def _carried_doubts(doubts: Sequence[Doubt], resources: Resources) -> list[Doubt
         if d.action in ("create", "forget")
         or (d.address not in done and (d.address in present or d.action == "unknown"))
     ]
+
+
+# Objects that a mutation imports instead of creating them (law: not ours until proven), and those
+# that it releases (law: nothing drops out of sight): what we made or managed and no longer manage,
+# because a plan forgot it or its refresh did not find it, stays in the record, and is never called
+# absent or destroyed.
+
+
+_REMOVING = frozenset({"delete", "replace", "update"})
+_IMPORTED_BY: Mapping[Command | None, str] = {
+    "exec": "an engine command of a person took it in",
+    "import": "a person imported it",
+}
+
+
+def unproven_imports(
+    marker: OperationRecord, before: OperationRecord | None, state: PulledState | None
+) -> tuple[AdoptedObject, ...]:
+    """
+    Return the objects that the mutation of ``marker`` imported and that neither a doubt about that
+    very object nor the earlier inventory proves to be ours.
+    """
+    if state is None:
+        return ()
+    doubts = {doubt.address: doubt for doubt in before.resources.in_doubt} if before else {}
+    owned = {(ref.type, ref.id) for ref in before.resources.inventory} if before else set()
+    adopted_before = {(item.type, item.id) for item in before.adopted} if before else set()
+    addresses = imported_addresses(marker)
+    if marker.active_command == "exec":  # what it added to the provider state
+        recorded = {(ref.type, ref.id) for ref in marker.resources.inventory}
+        addresses += tuple(
+            item.address
+            for item in state.objects
+            if item.deposed is None and (item.type, item.id) not in recorded
+        )
+    by = _IMPORTED_BY.get(marker.active_command, "an import block of the module took it in")
+    adopted = []
+    for address in addresses:
+        if address not in state.ids:
+            continue
+        id_, kind = state.ids[address], parse_address(address).type
+        doubt = doubts.get(address)
+        if (kind, id_) in owned | adopted_before or (doubt is not None and doubt.is_proven(id_)):
+            continue
+        readback = doubt.readback if doubt is not None and doubt.readback else None
+        same = readback is not None and id_ in readback.ids
+        adopted.append(
+            AdoptedObject(
+                address=address,
+                type=kind,
+                id=id_,
+                ownership=(readback.ownership if readback and same else None) or "found",
+                why=(readback.evidence if readback and same else None)
+                or f"{by}; nothing proves that this target made it",
+                run_id=marker.run_id,
+                at=marker.updated_at,
+            )
+        )
+    return tuple(adopted)
+
+
+def imported_addresses(marker: OperationRecord) -> tuple[str, ...]:
+    """
+    Return the addresses at which the mutation of ``marker`` imports objects.
+    """
+    return tuple(item.address for item in marker.resources.planned if item.imports)
+
+
+def forgotten_refs(marker: OperationRecord) -> tuple[ObjectRef, ...]:
+    """
+    Return the objects that the marker's plan forgets: they leave provider state and stay alive.
+    """
+    names = {item.name for item in marker.resources.planned if item.action == "forget"}
+    return tuple(ref for ref in marker.resources.inventory if ref.name in names)
+
+
+def released_objects(
+    marker: OperationRecord, state: PulledState | None, resources: Resources, at: datetime
+) -> tuple[ReleasedObject, ...]:
+    """
+    Return the objects that the mutation of ``marker`` released: its inventory, except what
+    ``state`` still holds, what this or an earlier delete removed, and what is in doubt.
+    """
+    if state is None:
+        return ()
+    ids = {(item.type, item.id) for item in state.objects}
+    doubts = {doubt.key for doubt in resources.in_doubt}
+    forgotten = {ref.key for ref in forgotten_refs(marker)}
+    deleted = {
+        item.doubt.key
+        for item in marker.settled
+        if item.how == "gone" and item.run_id == marker.run_id
+    }
+    removed = {item.name for item in marker.resources.planned if item.action in _REMOVING}
+    released = []
+    for ref in marker.resources.inventory:
+        key = ref.key
+        if (ref.type, ref.id) in ids or key in doubts or key in deleted:
+            continue
+        if ref.id is None and ref.address in state.addresses:
+            continue
+        how: ReleaseReason = "forgotten" if key in forgotten else "vanished"
+        if how == "vanished" and ref.name in removed:
+            continue
+        released.append(released_object(ref, how, marker, at))
+    return tuple(released)
+
+
+def released_object(
+    ref: ObjectRef, how: ReleaseReason, marker: OperationRecord, at: datetime
+) -> ReleasedObject:
+    """
+    Return what is recorded of an object that the run of ``marker`` releases.
+    """
+    return ReleasedObject(
+        address=ref.address,
+        type=ref.type,
+        provider=ref.provider,
+        id=ref.id,
+        how=how,
+        run_id=marker.run_id,
+        at=at,
+    )

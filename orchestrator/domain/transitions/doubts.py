@@ -19,9 +19,9 @@ from orchestrator.domain.record.objects import (
     SettledDoubt,
     Settlement,
 )
-from orchestrator.domain.record.provider_refusals import RefusalRules, is_refusal
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.transitions.assessment import RefusalRules, is_refusal
 
 
 class StateObservation(Struct, frozen=True):

@@ -12,6 +12,7 @@ from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.objects import (
     Absence,
+    AdoptedObject,
     CheckedObject,
     Doubt,
     ObjectRef,
@@ -40,7 +41,6 @@ from orchestrator.domain.transitions.doubts import (
     vanished_doubts,
     with_vanished,
 )
-from orchestrator.domain.transitions.ownership import in_another_place
 from orchestrator.domain.transitions.transitions import checked, gone, observed, unconfirmed
 
 
@@ -72,7 +72,7 @@ def reconciled(
     # A refresh answers for what the provider state holds: not for what has left it.
     closed = {item.doubt.key for item in settled if item.how != "refreshed"}
     vanished = [ref for ref in missing_from_state(before, state) if ref.key not in closed]
-    strangers = in_another_place(before, vanished, state, run_id, stamp.at)
+    strangers = _in_another_place(before, vanished, state, run_id, stamp.at)
     doubts = with_vanished(unanswered, vanished)
     fresh = any(doubt not in unanswered for doubt in doubts)
     resources = before.resources.model_copy(
@@ -226,6 +226,38 @@ def _without_saved_file(record: OperationRecord) -> OperationRecord:
     return record.model_copy(update={"error": fault, "last_error": summary})
 
 
+def _in_another_place(
+    before: OperationRecord,
+    vanished: Iterable[ObjectRef],
+    state: PulledState,
+    run_id: str,
+    at: datetime,
+) -> tuple[AdoptedObject, ...]:
+    """
+    Return the objects that, in a state that moved without us, have taken the addresses of those in
+    ``vanished``: nothing proves that they are ours, unless they are already recorded.
+    """
+    recorded = {ref.key for ref in before.resources.inventory}
+    creates = {doubt.address for doubt in before.resources.in_doubt if doubt.action == "create"}
+    adopted = {item.key for item in before.adopted}
+    return tuple(
+        AdoptedObject(
+            address=ref.address,
+            type=ref.type,
+            id=state.ids[ref.address],
+            ownership="found",
+            why=f"it took the place of {ref.id} in the provider state, and not by this tool",
+            run_id=run_id,
+            at=at,
+        )
+        for ref in vanished
+        if ref.address in state.ids
+        and ref.deposed is None
+        and ref.address not in creates
+        and (ref.address, state.ids[ref.address]) not in recorded | adopted
+    )
+
+
 def gone_without_mutation(
     before: OperationRecord,
     stamp: EntryStamp,
@@ -305,18 +337,11 @@ def unconfirmed_reason(
         doubt.has_left_state and doubt.address not in resources.deleted
         for doubt in resources.in_doubt
     )
-    return "vanished" if without_us else "unconfirmed", unconfirmed_text(resources.in_doubt)
-
-
-def unconfirmed_text(doubts: Sequence[Doubt]) -> str:
-    """
-    List the objects that are not confirmed gone, each with its reason.
-    """
     by_reason: dict[str, list[str]] = {}
-    for doubt in doubts:
+    for doubt in resources.in_doubt:
         by_reason.setdefault(doubt.why, []).append(doubt.address)
     reasons = "; ".join(f"{', '.join(names)} ({why})" for why, names in by_reason.items())
-    return f"not confirmed gone: {reasons}"
+    return "vanished" if without_us else "unconfirmed", f"not confirmed gone: {reasons}"
 
 
 def confirmed(

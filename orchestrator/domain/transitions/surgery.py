@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable
 
-from orchestrator.domain.addresses import without_keys
+from orchestrator.domain.addresses import parse_address, without_keys
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_changes import EntryChanges, EntryStamp
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, Resources, SettledDoubt
@@ -17,17 +17,16 @@ from orchestrator.domain.record.record import Attempt, Fault, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.transitions.absence import MutationEvidence, engine_fault, unapplied_fault
 from orchestrator.domain.transitions.assessment import Assessment, bound_to
+from orchestrator.domain.transitions.conclusion import (
+    imported_addresses,
+    released_object,
+    unproven_imports,
+)
 from orchestrator.domain.transitions.doubts import (
     StateObservation,
     missing_from_state,
     settle_doubts,
     vanished_doubts,
-)
-from orchestrator.domain.transitions.ownership import (
-    imported_addresses,
-    released_object,
-    type_of,
-    unproven_imports,
 )
 from orchestrator.domain.transitions.transitions import failed, restored
 
@@ -192,7 +191,7 @@ def managing_address(state: PulledState, address: str, object_id: str) -> str | 
 
     Only objects of the type of ``address`` count: ids are unique per type only.
     """
-    kind = type_of(address)
+    kind = parse_address(address).type
     others = (
         item.address
         for item in state.objects

@@ -38,7 +38,6 @@ from orchestrator.domain.transitions.absence import (
     unconfirmed_objects,
 )
 from orchestrator.domain.transitions.assessment import outputs_of_state
-from orchestrator.domain.transitions.ownership import with_released
 
 #: How the absence of what went with its parent is established.
 WITH_PARENT: Final = "parent"
@@ -98,7 +97,16 @@ def next_entry(
     if previous is None or not previous.resources.released:
         return entry
     # In one place for all transitions: what was released stays in sight.
-    resources = with_released(entry.resources, previous.resources)
+    released = entry.resources.released
+    keys = {(item.type, item.id, item.address) for item in released}
+    earlier = [
+        item
+        for item in previous.resources.released
+        if (item.type, item.id, item.address) not in keys
+    ]
+    if not earlier:
+        return entry
+    resources = entry.resources.model_copy(update={"released": (*earlier, *released)})
     return entry.model_copy(update={"resources": resources})
 
 
