@@ -362,7 +362,7 @@ class OperationRecord(RecordModel):
         """
         Return the record as one line of JSON with its checksum.
         """
-        document = self._document()
+        document = self.model_dump(mode="json", by_alias=True)
         return json.dumps(
             document | {"checksum": checksum_of(document)},
             ensure_ascii=False,
@@ -370,10 +370,7 @@ class OperationRecord(RecordModel):
         )
 
     def own_checksum(self) -> str:
-        return checksum_of(self._document())
-
-    def _document(self) -> dict[str, Json]:
-        return self.model_dump(mode="json", by_alias=True)
+        return checksum_of(self.model_dump(mode="json", by_alias=True))
 
 
 def _identity(item: AdoptedObject | ObjectRef) -> tuple[str, str | None]:
@@ -404,15 +401,15 @@ def _without_empty(value: Json) -> Json:
     match value:
         case dict():
             fields = {name: _without_empty(item) for name, item in value.items()}
-            return {name: item for name, item in fields.items() if not _is_empty(item)}
+            return {
+                name: item
+                for name, item in fields.items()
+                if item is not None and item is not False and item not in ("", [], {})
+            }
         case list():
             return [_without_empty(item) for item in value]
         case _:
             return value
-
-
-def _is_empty(value: Json) -> bool:
-    return value is None or value is False or value in ("", [], {})
 
 
 class UnreadableRecord(Exception):
