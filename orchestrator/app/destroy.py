@@ -31,16 +31,13 @@ from orchestrator.domain.record.entry_changes import EntryChanges, changes_in_ru
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import EngineRef, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
+from orchestrator.domain.record.verdicts import completed_before_destroy
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import hook_of, step_of
 from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.assessment import with_serial_of
 from orchestrator.domain.transitions.conclusion import conclude
-from orchestrator.domain.transitions.hooks import (
-    completed_before_destroy,
-    hook_description,
-    hook_skipped,
-)
+from orchestrator.domain.transitions.hooks import hook_description, hook_skipped
 from orchestrator.domain.transitions.transitions import mark_with_parent
 from orchestrator.errors import Busy, OrchestratorError
 from orchestrator.ports.engine import CallSpec, Push

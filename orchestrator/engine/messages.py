@@ -29,9 +29,9 @@ from orchestrator.domain.events.events import (
     RefreshComplete,
     ResourceDrift,
 )
-from orchestrator.domain.provider_state import StateLock
 from orchestrator.domain.record.objects import Action
 from orchestrator.domain.record.record import CRASHED, Diagnostic
+from orchestrator.domain.record.run_record import StateLock
 
 # Diagnostics that the engine prints as plain text, and what a lock diagnostic says of the holder.
 

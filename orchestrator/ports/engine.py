@@ -17,7 +17,8 @@ from orchestrator.domain.provider_state import is_newer
 if TYPE_CHECKING:  # a reading command does not pay for importing the shapes
     from orchestrator.domain.events.events import Message
     from orchestrator.domain.plan.changes import PlanContent
-    from orchestrator.domain.provider_state import PulledState, StateLock, StateObject
+    from orchestrator.domain.provider_state import PulledState, StateObject
+    from orchestrator.domain.record.run_record import StateLock
     from orchestrator.domain.record.states import Liveness
     from orchestrator.domain.text import Json
     from orchestrator.ports.system import StopToken

@@ -31,9 +31,10 @@ from orchestrator.domain.events.events import (
     ResourceDrift,
 )
 from orchestrator.domain.plan.changes import PlanContent
-from orchestrator.domain.provider_state import PulledState, StateLock, StateObject, StateOutput
+from orchestrator.domain.provider_state import PulledState, StateObject, StateOutput
 from orchestrator.domain.record.objects import Action, PlannedAction
 from orchestrator.domain.record.record import Diagnostic
+from orchestrator.domain.record.run_record import StateLock
 from orchestrator.domain.record.states import Liveness
 from orchestrator.domain.values import replace
 from orchestrator.engine.workdir.generated import BACKEND_FILE

@@ -41,8 +41,7 @@ from orchestrator.domain.blueprint.blueprint import Backend, ProtectedResource
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.documents.recovery import RecoveryDocument
 from orchestrator.domain.events.events import RunFinished
-from orchestrator.domain.provider_state import StateLock
-from orchestrator.domain.record.run_record import ProcessIdentity
+from orchestrator.domain.record.run_record import ProcessIdentity, StateLock
 from orchestrator.domain.record.states import Liveness, StepStatus
 from orchestrator.domain.values import replace
 from orchestrator.engine.process.identity import SystemProcesses

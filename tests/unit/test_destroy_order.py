@@ -21,10 +21,9 @@ from orchestrator.app.run.request import DestroyRequest, RunOptions
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.steps.planned_step import PlanOptions
 from orchestrator.domain.events.events import Event, ObjectEvent, PhaseStarted, StepFinished
-from orchestrator.domain.provider_state import StateLock
 from orchestrator.domain.record.objects import ObjectRef, Resources
 from orchestrator.domain.record.record import OperationRecord, Retention
-from orchestrator.domain.record.run_record import StepRun
+from orchestrator.domain.record.run_record import StateLock, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE, Status
 from orchestrator.ports.engine import Apply, CallResult, CallSpec, Pull, Push, Request
 from tests.fakes.clock import SetStop

@@ -25,8 +25,8 @@ from orchestrator.domain.events.events import (
     RefreshComplete,
     ResourceDrift,
 )
-from orchestrator.domain.provider_state import StateLock
 from orchestrator.domain.record.record import Diagnostic
+from orchestrator.domain.record.run_record import StateLock
 from orchestrator.engine.messages import lock_holder, parse_line, parse_text
 
 AT = datetime(2026, 11, 29, 10, 0, 0, 250000, tzinfo=UTC)

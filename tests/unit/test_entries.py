@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.domain.provider_state import PulledState, StateLock
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_changes import EntryStamp
 from orchestrator.domain.record.objects import (
     AdoptedObject,
@@ -28,6 +28,7 @@ from orchestrator.domain.record.record import (
     ProviderState,
     Verification,
 )
+from orchestrator.domain.record.run_record import StateLock
 from orchestrator.domain.record.states import IllegalMove, Status
 from orchestrator.domain.transitions.absence import MutationEvidence, targeted_fault
 from orchestrator.domain.transitions.conclusion import conclude

@@ -21,15 +21,14 @@ from orchestrator.domain.record.entry_changes import EntryStamp, changes_in_run
 from orchestrator.domain.record.objects import Doubt, ObjectRef, Resources
 from orchestrator.domain.record.record import Fault, HookResult, OperationRecord, Verification
 from orchestrator.domain.record.states import IllegalMove, Status
+from orchestrator.domain.record.verdicts import completed_before_destroy, has_completed_work
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import HookKind, Target, hook_of, hook_step_name
 from orchestrator.domain.transitions.absence import MutationEvidence
 from orchestrator.domain.transitions.hooks import (
     HookOutcome,
     command_outcome,
-    completed_before_destroy,
     conclude_command,
-    has_completed_work,
     hook_begun,
     hook_ended,
     hook_fault,

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 import pytest
 
-from orchestrator.domain.provider_state import RunPeriod, StateLock, run_at, unlock_objection
 from orchestrator.domain.record.record import Actor
+from orchestrator.domain.record.run_record import RunPeriod, StateLock, run_at, unlock_objection
 from tests.fakes.clock import START
 
 ADA = Actor(user="ada", host="ci-1")

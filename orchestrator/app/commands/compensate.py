@@ -19,8 +19,8 @@ from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import compensation_order
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus
+from orchestrator.domain.record.verdicts import has_completed_work, is_compensated
 from orchestrator.domain.recovery.command_line import command_line
-from orchestrator.domain.transitions.hooks import has_completed_work, is_compensated
 from orchestrator.errors import OrchestratorError, Refused
 
 

@@ -53,11 +53,12 @@ from orchestrator.domain.plan.changes import PlanContent
 from orchestrator.domain.plan.violations import Violation, violations_of_steps
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
+from orchestrator.domain.record.verdicts import completed_before_destroy
 from orchestrator.domain.recovery.command_line import command_line, step_options
 from orchestrator.domain.recovery.next_commands import about_store
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of, hook_step_name
-from orchestrator.domain.transitions.hooks import completed_before_destroy, hook_description
+from orchestrator.domain.transitions.hooks import hook_description
 from orchestrator.domain.values import replace
 from orchestrator.errors import InDoubt, OrchestratorError, PlanChanged, Refused, worst
 

@@ -23,7 +23,7 @@ from orchestrator.domain.record.record import (
     UnreadableRecord,
     parse_record,
 )
-from orchestrator.domain.provider_state import (
+from orchestrator.domain.record.run_record import (
     PASSING_LOCKS,
     RunPeriod,
     parse_lock,

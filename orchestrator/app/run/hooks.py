@@ -30,6 +30,7 @@ from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.record.objects import ObjectRef
 from orchestrator.domain.record.record import Diagnostic, HookResult, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status
+from orchestrator.domain.record.verdicts import last_hook_result
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import HookKind, hook_step_name, shown_step
 from orchestrator.domain.text import Json, scalar_text
@@ -39,7 +40,6 @@ from orchestrator.domain.transitions.hooks import (
     hook_begun,
     hook_description,
     hook_ended,
-    last_hook_result,
     module_outcome,
 )
 from orchestrator.domain.transitions.transitions import reverted

@@ -27,8 +27,9 @@ from orchestrator.domain.blueprint.stored_deployment import (
     parse_deployment,
     stored_form,
 )
-from orchestrator.domain.provider_state import PASSING_LOCKS, PulledState, StateLock, is_newer
+from orchestrator.domain.provider_state import PulledState, is_newer
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import PASSING_LOCKS, StateLock
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import (
     deployment_blob,

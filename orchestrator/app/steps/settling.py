@@ -24,6 +24,7 @@ from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Fault, OperationRecord
 from orchestrator.domain.record.states import READY, Condition, Liveness, Status
+from orchestrator.domain.record.verdicts import last_hook_result
 from orchestrator.domain.recovery.command_line import command_line, reconcile_command
 from orchestrator.domain.target import HookKind, hook_step_name
 from orchestrator.domain.transitions.absence import MutationEvidence
@@ -32,7 +33,6 @@ from orchestrator.domain.transitions.hooks import (
     conclude_command,
     hook_ended,
     hook_fault,
-    last_hook_result,
     module_outcome,
 )
 from orchestrator.domain.transitions.transitions import reverted

@@ -11,15 +11,15 @@ from datetime import datetime, timedelta
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.services import Services
 from orchestrator.app.steps.preparation import PreparedStep, state_lock_of
-from orchestrator.domain.provider_state import (
+from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.run_record import (
     PASSING_LOCKS,
+    ProcessIdentity,
     RunPeriod,
     StateLock,
     run_at,
     unlock_objection,
 )
-from orchestrator.domain.record.record import OperationRecord
-from orchestrator.domain.record.run_record import ProcessIdentity
 from orchestrator.domain.record.states import Liveness, Status
 from orchestrator.domain.values import replace
 from orchestrator.errors import Refused, StateLocked

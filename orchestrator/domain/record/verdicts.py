@@ -1,12 +1,12 @@
 """
-The verdict over the records of a blueprint.
+The verdict over the records of a blueprint, and what a record says beyond its status.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping
 
-from orchestrator.domain.record.record import Attempt, OperationRecord
+from orchestrator.domain.record.record import Attempt, HookResult, OperationRecord
 from orchestrator.domain.record.states import (
     NOTHING_THERE,
     READY,
@@ -15,6 +15,7 @@ from orchestrator.domain.record.states import (
     Verdict,
     verdict,
 )
+from orchestrator.domain.target import HookKind
 from orchestrator.errors import InDoubt
 
 #: What an attempt may have found instead of what is recorded as it should be, by its error's code.
@@ -97,3 +98,48 @@ def verdict_of(
         return Verdict.PARTIAL
     gone = (Verdict.DESTROYED, Verdict.DESTROYED_WITH_RETAINED)
     return Verdict.PARTIAL if orphaned and result in gone else result
+
+
+# The last run of a hook, as the record has it.
+
+
+def last_hook_result(record: OperationRecord, kind: HookKind) -> HookResult | None:
+    """
+    Return the result of the hook's last run since the last apply.
+    """
+    return record.compensation if kind == "compensate" else record.before_destroy
+
+
+def completed_before_destroy(record: OperationRecord) -> HookResult | None:
+    """
+    Return the result of a before_destroy hook that must not run again: since it ran, a destroy has
+    deleted, or may have deleted, some of the objects it ran for.
+    """
+    last = record.before_destroy
+    if last is None or last.verdict not in ("done", "skipped"):
+        return None
+    remaining = {ref.address for ref in record.resources.inventory}
+    doubtful = any(doubt.of_a_delete for doubt in record.resources.in_doubt)
+    return last if doubtful or not remaining.issuperset(last.on) else None
+
+
+def is_compensated(record: OperationRecord | None) -> bool:
+    """
+    Return whether the last apply has been compensated since.
+    """
+    last = record.compensation if record is not None else None
+    return last is not None and last.verdict == "done"
+
+
+def is_hook_unknown(record: OperationRecord | None, kind: HookKind) -> bool:
+    """
+    Return whether the result of the hook is unknown: then repeating it requires a reason.
+    """
+    last = last_hook_result(record, kind) if record is not None else None
+    return last is not None and last.verdict == "unknown"
+
+
+def has_completed_work(record: OperationRecord) -> bool:
+    return record.status is not Status.ERROR or bool(
+        record.resources.inventory or record.outputs or record.sensitive_outputs
+    )

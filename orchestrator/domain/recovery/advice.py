@@ -15,14 +15,14 @@ from collections.abc import Callable, Mapping
 from msgspec import Struct
 
 from orchestrator.domain.record.states import NOTHING_THERE, Condition, Status
-from orchestrator.domain.record.verdicts import is_unmade
-from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
-from orchestrator.domain.target import hook_kind, hook_of
-from orchestrator.domain.transitions.hooks import (
+from orchestrator.domain.record.verdicts import (
     has_completed_work,
     is_compensated,
     is_hook_unknown,
+    is_unmade,
 )
+from orchestrator.domain.recovery.context import RecoveryContext, Remedy, Situation
+from orchestrator.domain.target import hook_kind, hook_of
 
 #: Something that holds of a step, or does not.
 Rule = Callable[[RecoveryContext], bool]

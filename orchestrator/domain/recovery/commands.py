@@ -12,6 +12,7 @@ from datetime import datetime
 from orchestrator.domain.json_model import JsonModel
 from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.verdicts import is_hook_unknown
 from orchestrator.domain.recovery.advice import Advice
 from orchestrator.domain.recovery.command_line import (
     adoption_options,
@@ -30,7 +31,6 @@ from orchestrator.domain.recovery.messages import (
 )
 from orchestrator.domain.recovery.rerun_rules import failed_run
 from orchestrator.domain.text import Word, count
-from orchestrator.domain.transitions.hooks import is_hook_unknown
 
 _LOCK_ID = re.compile(r"\bid ([^\s,]+)")  # as a fault tells of a `StateLock`
 _ACCEPT_SECRET = "--accept-changed-secret"

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_query.query import Answer, QueryResult, Verdict
-from orchestrator.domain.provider_state import PulledState, StateLock
+from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import (
     PERSON,
     Absence,
@@ -40,6 +40,7 @@ from orchestrator.domain.record.record import (
     Phase,
     Verification,
 )
+from orchestrator.domain.record.run_record import StateLock
 from orchestrator.domain.values import replace
 
 #: Seconds in which an accepted delete may still be under way, where a step does not say.

@@ -1,6 +1,5 @@
 """
-The hooks of a step (``compensate`` and ``before_destroy``): how a run of one begins and ends, and
-what a record says of the last one.
+The hooks of a step (``compensate`` and ``before_destroy``): how a run of one begins and ends.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from orchestrator.domain.record.record import (
     Phase,
     PriorStatus,
 )
-from orchestrator.domain.record.states import Status, Trigger
+from orchestrator.domain.record.states import Trigger
+from orchestrator.domain.record.verdicts import last_hook_result
 from orchestrator.domain.target import HookKind
 from orchestrator.domain.text import scalar_text
 from orchestrator.domain.transitions.absence import MutationEvidence
@@ -56,13 +56,6 @@ def hook_description(action: Hook) -> str:
     if isinstance(action, CommandHook):
         return " ".join(map(scalar_text, action.argv.raw))
     return f"module {action.root.module_ref}"
-
-
-def last_hook_result(record: OperationRecord, kind: HookKind) -> HookResult | None:
-    """
-    Return the result of the hook's last run since the last apply.
-    """
-    return record.compensation if kind == "compensate" else record.before_destroy
 
 
 def active_hook(marker: OperationRecord) -> HookKind:
@@ -250,38 +243,3 @@ def module_outcome(kind: HookKind, root: OperationRecord, fault: Fault | None) -
         }
     )
     return HookOutcome("failed", fault_of_hook)
-
-
-def completed_before_destroy(record: OperationRecord) -> HookResult | None:
-    """
-    Return the result of a before_destroy hook that must not run again: since it ran, a destroy has
-    deleted, or may have deleted, some of the objects it ran for.
-    """
-    last = record.before_destroy
-    if last is None or last.verdict not in ("done", "skipped"):
-        return None
-    remaining = {ref.address for ref in record.resources.inventory}
-    doubtful = any(doubt.of_a_delete for doubt in record.resources.in_doubt)
-    return last if doubtful or not remaining.issuperset(last.on) else None
-
-
-def is_compensated(record: OperationRecord | None) -> bool:
-    """
-    Return whether the last apply has been compensated since.
-    """
-    last = record.compensation if record is not None else None
-    return last is not None and last.verdict == "done"
-
-
-def is_hook_unknown(record: OperationRecord | None, kind: HookKind) -> bool:
-    """
-    Return whether the result of the hook is unknown: then repeating it requires a reason.
-    """
-    last = last_hook_result(record, kind) if record is not None else None
-    return last is not None and last.verdict == "unknown"
-
-
-def has_completed_work(record: OperationRecord) -> bool:
-    return record.status is not Status.ERROR or bool(
-        record.resources.inventory or record.outputs or record.sensitive_outputs
-    )
