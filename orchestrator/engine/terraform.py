@@ -24,13 +24,14 @@ from orchestrator.engine.process.call_files import (
     CallFiles,
     FencedCall,
     IdentityFile,
+    Transcript,
     discard,
+    failure_reason,
     identity_seed,
 )
 from orchestrator.engine.process.child import Child, Question, ReadingChild, ShutdownLadder
 from orchestrator.engine.process.environment import filling_plugin_cache, plugin_cache
 from orchestrator.engine.process.identity import SystemProcesses
-from orchestrator.engine.process.transcript import Transcript, failure_reason
 from orchestrator.engine.process.wrapper import (
     CALLERS_UMASK,
     PRIVATE_UMASK,
@@ -127,7 +128,7 @@ class TerraformEngine:
 
         An exception from ``observe``, KeyboardInterrupt included, leaves the engine running.
         """
-        files = CallFiles(spec.evidence, spec.name)
+        files = CallFiles(spec)
         if isinstance(request, Approve | Cancel):
             return self._answer(request, spec, stop=stop, observe=observe)
         if stop.stopping:
@@ -144,7 +145,7 @@ class TerraformEngine:
                     filling_plugin_cache(self._plugin_cache, spec.directory)
                 )
                 spec = replace(spec, environment={**spec.environment, **cached})
-            transcript = Transcript(files, request.verb, spec, log=self._open_log(files))
+            transcript = Transcript(files, request.verb, log=self._open_log(files))
             opened.callback(transcript.close)
             child = self._start(request, files, spec)
             ladder = ShutdownLadder(child, spec, stop)
@@ -171,7 +172,7 @@ class TerraformEngine:
         stop: StopToken,
         observe: Callable[[Message], None],
     ) -> CallResult:
-        files = CallFiles(spec.evidence, spec.name)
+        files = CallFiles(spec)
         if files.identity not in self._waiting:
             return NEVER_STARTED
         question, ladder, transcript = self._waiting[files.identity]
@@ -198,7 +199,7 @@ class TerraformEngine:
         Remove the files of a call that is over and changed nothing, so that it can be made again.
         Its log is kept until then.
         """
-        files = CallFiles(spec.evidence, spec.name)
+        files = CallFiles(spec)
         self.discard(spec)
         discard((files.identity, files.answer, files.waiting))
 
@@ -210,12 +211,12 @@ class TerraformEngine:
         spec: CallSpec,
         observe: Callable[[Message], None],
     ) -> CallResult:
-        files = CallFiles(spec.evidence, spec.name)
+        files = CallFiles(spec)
         _watch(child, ladder, transcript, observe)
         child.finish()
         for message in transcript.end(files.read_answer()):
             observe(message)
-        discard(_leftovers(files, spec))  # for a wrapper that was killed
+        discard(files.temporary)  # for a wrapper that was killed
         if child.fenced:
             return replace(NEVER_STARTED, timed_out=ladder.timed_out)
         self._check_ours(files, child.pid)
@@ -233,23 +234,23 @@ class TerraformEngine:
         Return what an earlier call left. If the engine has ended and its wrapper is about to write
         the answer, this waits for it.
         """
-        files = CallFiles(spec.evidence, spec.name)
+        files = CallFiles(spec)
         try:
             beginning = None if files.fence() else files.read_identity()
         except ValueError:
             result = CallResult(exit_code=None, messages=(), complete=False)
             return RecoveredCall(started=True, liveness=Liveness.UNKNOWN, result=result)
         if not isinstance(beginning, IdentityFile):
-            discard(_leftovers(files, spec))
+            discard(files.temporary)
             return RecoveredCall(started=False, liveness=Liveness.GONE, result=NEVER_STARTED)
         liveness = self._settled(files, beginning)
         if liveness is Liveness.GONE:
-            discard(_leftovers(files, spec))
+            discard(files.temporary)
             _reap(beginning)
         ending = files.read_answer()
         keep = liveness is Liveness.ALIVE or not complete_log
         log = None if keep else self._open_log(files)
-        transcript = Transcript(files, beginning.verb, spec, log=log)
+        transcript = Transcript(files, beginning.verb, log=log)
         with contextlib.closing(transcript):
             transcript.more()
             transcript.end(ending)
@@ -261,7 +262,7 @@ class TerraformEngine:
         )
 
     def discard(self, spec: CallSpec) -> None:
-        files = CallFiles(spec.evidence, spec.name)
+        files = CallFiles(spec)
         discard((files.stdout, files.stderr, files.text))
         with contextlib.suppress(OSError):  # another call's output is in it
             files.stdout.parent.rmdir()
@@ -342,7 +343,6 @@ class TerraformEngine:
                     files,
                     seed=seed,
                     program=vector,
-                    directory=spec.directory,
                     environment=environment,
                 )
             return Child.start(
@@ -350,9 +350,7 @@ class TerraformEngine:
                 self._processes,
                 seed=seed,
                 program=vector,
-                directory=spec.directory,
                 environment=environment,
-                delete_after=_leftovers(files, spec),
                 umask=(
                     CALLERS_UMASK
                     if isinstance(request, Apply | PlanAndAsk | Program)
@@ -362,7 +360,7 @@ class TerraformEngine:
                 text=files.text if asks else None,
             )
         except OSError as exc:
-            discard(_leftovers(files, spec))
+            discard(files.temporary)
             hint = "check --engine and the program's permissions"
             raise EngineFailed("engine", f"cannot start {vector[0]}: {exc}", hint=hint) from exc
 
@@ -395,13 +393,6 @@ class TerraformEngine:
             if time.monotonic() > deadline:
                 return Liveness.ALIVE
             time.sleep(_POLL)
-
-
-def _leftovers(files: CallFiles, spec: CallSpec) -> tuple[Path, ...]:
-    """
-    Return the files to remove when the call has ended.
-    """
-    return (*spec.delete_after, files.early_variables)
 
 
 def _watch(

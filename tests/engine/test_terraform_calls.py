@@ -241,7 +241,7 @@ def test_a_stop_before_the_engine_has_begun_rules_the_call_out(spec: CallSpec) -
     A stop that comes while the wrapper starts fences the call instead of waiting for a process to
     signal.
     """
-    files = CallFiles(spec.evidence, spec.name)
+    files = CallFiles(spec)
     lifeline, end = os.pipe()
     child = Child(files, SystemProcesses(), subprocess.Popen(["true"]), lifeline)
 

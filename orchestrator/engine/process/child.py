@@ -78,9 +78,7 @@ class Child:
         *,
         seed: str,
         program: Sequence[str],
-        directory: Path,
         environment: Mapping[str, str],
-        delete_after: Sequence[Path],
         umask: str,
         audience: Audience = "engine",
         text: Path | None = None,
@@ -99,15 +97,14 @@ class Child:
                     "-S",
                     wrapper.__file__,
                     str(end),
-                    str(files.evidence.absolute()),
-                    files.name,
+                    str(files.spec.evidence.absolute()),
+                    files.spec.name,
                     seed,
                     umask,
-                    str(len(delete_after)),
-                    *(str(path.absolute()) for path in delete_after),
+                    str(len(files.temporary)),
+                    *(str(path.absolute()) for path in files.temporary),
                     *program,
                 ],
-                directory,
                 environment,
                 pass_fds=(end,),
                 text=text,
@@ -248,7 +245,6 @@ class ReadingChild:
         *,
         seed: str,
         program: Sequence[str],
-        directory: Path,
         environment: Mapping[str, str],
     ) -> ReadingChild:
         """
@@ -256,7 +252,7 @@ class ReadingChild:
         new engine is killed at once, and the identity file stays that of the earlier call.
         """
         assert sys.platform == "linux"
-        process = _start(files, program, directory, environment, umask=0o077)
+        process = _start(files, program, environment, umask=0o077)
         child = cls(files, process, os.pidfd_open(process.pid))
         try:
             # Who looks for a lock's holder must find this process: it is its own wrapper here. If
@@ -317,7 +313,6 @@ class ReadingChild:
 def _start(
     files: CallFiles,
     argv: Sequence[str],
-    directory: Path,
     environment: Mapping[str, str],
     *,
     umask: int = -1,
@@ -332,7 +327,7 @@ def _start(
     try:
         return subprocess.Popen(
             argv,
-            cwd=directory,
+            cwd=files.spec.directory,
             env={k: v for k, v in environment.items() if k not in CI_TRACKING_VARS},
             stdin=subprocess.PIPE if text else subprocess.DEVNULL,
             stdout=outputs[0],
