@@ -99,7 +99,7 @@ def open_services(
     from orchestrator.engine.terraform import project_engine
     from orchestrator.engine.workdir.workdir import DirectoryWorkDirs
     from orchestrator.loading.deployment import check_trusted
-    from orchestrator.loading.project import project_notes
+    from orchestrator.loading.notes import project_notes
     from orchestrator.loading.summary import neighbour_urls
     from orchestrator.rego import rego_violations
 

@@ -24,7 +24,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
@@ -35,8 +35,8 @@ from orchestrator.domain.blueprint.blueprint import (
 )
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.target import NAME, is_name
-from orchestrator.domain.text import is_text, seconds, shown_text
-from orchestrator.errors import Invalid, Problem
+from orchestrator.domain.text import did_you_mean, is_text, seconds, shown_text
+from orchestrator.errors import Invalid, Location, Problem
 from orchestrator.local_files import read_regular, read_text
 from orchestrator.trust import Trust, read_trust
 
@@ -63,6 +63,10 @@ _KEYS = (
     "settle_seconds",
     "gogc",
 )
+BLUEPRINTS = "blueprints"
+_SUFFIXES = (".yaml", ".yml")
+_NAME_LINE = re.compile(r"^name:[ \t]*[\"']?([^\s\"'#]+)", re.MULTILINE)
+_STEPS_LINE = re.compile(r"^(?:steps|\"steps\")[ \t]*:", re.MULTILINE)
 _ALLOWABLE = re.compile(r"TF_WORKSPACE|TF_CLI_ARGS(_[a-z_]+)?")
 
 
@@ -107,58 +111,51 @@ def read_settings(start: Path, environ: Mapping[str, str] | None = None) -> Sett
     for directory in ancestry:
         if os.path.lexists(directory / FILE):  # whatever it is: read, or told that it cannot be
             return _parse(directory, environ or {})
-    root = next((each for each in ancestry if (each / "blueprints").is_dir()), here)
+    root = next((each for each in ancestry if (each / BLUEPRINTS).is_dir()), here)
     return Settings(project_dir=root, trust=read_trust(environ or {}, root))
 
 
 def _parse(root: Path, environ: Mapping[str, str]) -> Settings:
-    file, trust = root / FILE, read_trust(environ, root)
-    text = read_text(file, shown=FILE)
-    problems = Problems()
-    fields = problems.fields(parse_document(text, file=FILE), _KEYS, what="the settings")
-    settings = Settings(
-        project_dir=root,
-        file=file,
-        project=_project(fields.get("project"), problems),
-        operations_url=_operations(fields.get("operations"), root, trust, environ, problems),
-        engine=_engine(fields.get("engine"), trust, problems),
-        allow_environment=_allowed(fields.get("allow_environment"), problems),
-        module_roots=_module_roots(fields.get("module_roots"), root, trust, problems),
-        jobs=_positive(fields.get("jobs"), DEFAULT_JOBS, problems, what="jobs"),
-        timeout=_seconds(fields.get("timeout"), problems, what="timeout"),
-        grace=_seconds(fields.get("grace"), problems, what="grace"),
-        store_grace=_seconds(fields.get("store_grace"), problems, what="store_grace"),
-        settle_seconds=_settle(fields.get("settle_seconds"), problems),
-        gogc=_positive(fields.get("gogc"), DEFAULT_GOGC, problems, what="gogc"),
-        trust=trust,
-    )
+    trust, problems = read_trust(environ, root), Problems()
+    document = parse_document(read_text(root / FILE, shown=FILE), file=FILE)
+    fields = problems.fields(document, _KEYS, what="the settings")
+    settings: dict[str, Any] = {}
+    for name in _KEYS:
+        node = fields.get(name)
+        if node is None:
+            continue
+        match name:
+            case "project" | "engine":
+                text = settings[name] = problems.text(node, what=name)
+                if name == "project" and text and not is_name(text):
+                    problems.add(f"project {text!r} must match {NAME.pattern}", node.at)
+                elif name == "engine" and os.sep in text:
+                    trust.check_command(f"the engine {text!r}", node.at, problems)
+            case "operations":
+                settings["operations_url"] = _operations(node, root, trust, environ, problems)
+            case "allow_environment":
+                settings[name] = _allowed(node, problems)
+            case "module_roots":
+                settings[name] = _module_roots(node, root, trust, problems)
+            case "jobs" | "gogc":
+                settings[name] = number = node.value
+                if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                    problems.add(f"{name} must be a whole number from 1", node.at)
+            case "settle_seconds" if node.value == 0 and node.value is not False:
+                settings[name] = 0.0
+            case _:
+                try:
+                    settings[name] = seconds(node.plain)
+                except ValueError as exc:
+                    problems.add(f"{name}: {exc}", node.at)
     problems.check()
-    return settings
-
-
-def _text(node: Node | None, problems: Problems, *, what: str) -> str | None:
-    return None if node is None else problems.text(node, what=what) or None
-
-
-def _project(node: Node | None, problems: Problems) -> str:
-    name = _text(node, problems, what="project")
-    if node is not None and name is not None and not is_name(name):
-        problems.add(f"project {name!r} must match {NAME.pattern}", node.at)
-    return name or DEFAULT_PROJECT
-
-
-def _engine(node: Node | None, trust: Trust, problems: Problems) -> str | None:
-    name = _text(node, problems, what="engine")
-    if node is not None and name is not None and os.sep in name:
-        trust.check_command(f"the engine {name!r}", node.at, problems)
-    return name
+    given = {name: value for name, value in settings.items() if value not in (None, "")}
+    return Settings(project_dir=root, file=root / FILE, trust=trust, **given)
 
 
 def _operations(
-    node: Node | None, root: Path, trust: Trust, environ: Mapping[str, str], problems: Problems
+    node: Node, root: Path, trust: Trust, environ: Mapping[str, str], problems: Problems
 ) -> str | None:
-    if node is None:
-        return None
     fields = problems.fields(node, ("url",), what="operations")
     if "url" not in fields:
         return None
@@ -170,9 +167,7 @@ def _operations(
     return url
 
 
-def _allowed(node: Node | None, problems: Problems) -> frozenset[str]:
-    if node is None:
-        return frozenset()
+def _allowed(node: Node, problems: Problems) -> frozenset[str]:
     entries = problems.entries(node, what="allow_environment")
     for name, item in entries:
         if not _ALLOWABLE.fullmatch(name):
@@ -181,11 +176,7 @@ def _allowed(node: Node | None, problems: Problems) -> frozenset[str]:
     return frozenset(name for name, _ in entries)
 
 
-def _module_roots(
-    node: Node | None, root: Path, trust: Trust, problems: Problems
-) -> tuple[Path, ...]:
-    if node is None:
-        return ()
+def _module_roots(node: Node, root: Path, trust: Trust, problems: Problems) -> tuple[Path, ...]:
     directories = []
     for name, item in problems.entries(node, what="module_roots"):
         directory = Path(os.path.realpath(root / name))
@@ -194,32 +185,6 @@ def _module_roots(
         trust.check_module_root(directory, root, item.at, problems)
         directories.append(directory)
     return tuple(directories)
-
-
-def _positive(node: Node | None, default: int, problems: Problems, *, what: str) -> int:
-    if node is None:
-        return default
-    if isinstance(node.value, bool) or not isinstance(node.value, int) or node.value < 1:
-        problems.add(f"{what} must be a whole number from 1", node.at)
-        return 1
-    return node.value
-
-
-def _settle(node: Node | None, problems: Problems) -> float:
-    if node is not None and node.value == 0 and not isinstance(node.value, bool):
-        return 0.0
-    seconds = _seconds(node, problems, what="settle_seconds")
-    return DEFAULT_SETTLE if seconds is None else seconds
-
-
-def _seconds(node: Node | None, problems: Problems, *, what: str) -> float | None:
-    if node is None:
-        return None
-    try:
-        return seconds(node.plain)
-    except ValueError as exc:
-        problems.add(f"{what}: {exc}", node.at)
-        return None
 
 
 class ProjectContext(Struct, frozen=True):
@@ -267,6 +232,106 @@ class ProjectContext(Struct, frozen=True):
             store_grace=next(seconds for seconds in waits if seconds is not None),
         )
 
+    def show(self, path: Path) -> str:
+        """
+        Return the path for messages: relative to the project if it is inside, with "/".
+        """
+        normal = Path(os.path.normpath(path))
+        for candidate in (normal, real_path(path)):
+            if candidate.is_relative_to(self.project_dir):
+                return candidate.relative_to(self.project_dir).as_posix()
+        return str(path)
+
+    def blueprints(self) -> Mapping[str, list[Path]]:
+        """
+        Return the blueprint files under ``blueprints/`` by the name they declare.
+
+        Only the line with the name is searched; a file is parsed when it is loaded.
+        """
+        by_name: dict[str, list[Path]] = {}
+        for path in self.blueprint_files():
+            try:
+                text = read_regular(path).decode(errors="replace")
+            except OSError:
+                continue  # not readable: it is told when it is asked for
+            name = _NAME_LINE.search(text)
+            if name is not None and _STEPS_LINE.search(text):
+                by_name.setdefault(name[1], []).append(path)
+        return by_name
+
+    def blueprint_files(self) -> list[Path]:
+        """
+        Return the files under ``blueprints/`` that a blueprint may be in.
+        """
+        directory = self.project_dir / BLUEPRINTS
+        return sorted(path for path in directory.rglob("*") if path.suffix in _SUFFIXES)
+
+    def find_blueprint(self, wanted: str) -> Path:
+        """
+        Return the blueprint file for ``wanted``: a path relative to ``directory`` or the project,
+        or a name under ``blueprints/``.
+
+        Raises Invalid if there is none, several have the name, or it lies outside the project.
+        """
+        if "/" in wanted or os.sep in wanted or wanted.endswith(_SUFFIXES):
+            for base in (self.directory, self.project_dir):
+                path = base / wanted
+                if os.path.isfile(path):  # noqa: PTH113 - pathlib raises for names that cannot be
+                    return self._inside(path, wanted)
+                if os.path.lexists(path):
+                    raise Invalid([Problem(f"blueprint {wanted!r} is not a regular file")])
+        by_name = self.blueprints()
+        paths = by_name.get(wanted) or [
+            path for path in self.blueprint_files() if path.stem == wanted
+        ]
+        if len(paths) == 1:
+            return self._inside(paths[0], wanted)
+        if paths:
+            shown = ", ".join(self.show(path) for path in paths)
+            raise Invalid([Problem(f"several blueprints are called {wanted!r}: {shown}")])
+        names = [
+            *by_name,
+            *(path.stem for path in self.blueprint_files() if path.stem not in by_name),
+        ]
+        hint = did_you_mean(wanted, names)
+        hint = hint or f"there is none under {BLUEPRINTS}/; give the path of one"
+        raise Invalid([Problem(f"there is no blueprint {wanted!r}", hint=hint)])
+
+    def _inside(self, path: Path, wanted: str) -> Path:
+        if not self.contains(path):
+            hint = f"the project is {self.project_dir}; choose another with -C"
+            raise Invalid([Problem(f"the blueprint {wanted!r} is outside of it", hint=hint)])
+        normal = Path(os.path.normpath(path.absolute()))
+        return normal if normal.is_relative_to(self.project_dir) else real_path(path)
+
+    def contains(self, path: Path) -> bool:
+        """
+        Return whether a path lies in the project, wherever symbolic links lead.
+        """
+        return real_path(path).is_relative_to(self.project_dir)
+
+    def module_directory(
+        self, name: str, at: Location, *, base: Path, problems: Problems
+    ) -> Path | None:
+        """
+        Return the directory of a module; None, with a problem, if it may not be used or does not
+        exist.
+        """
+        path = Path(os.path.normpath(base / name))
+        roots = (self.project_dir, *self.settings.module_roots)
+        if not any(real_path(path).is_relative_to(root) for root in roots):
+            hint = "allow its directory by `module_roots` in orchestrator.yaml"
+            problems.add(f"the module {name!r} is outside of the project", at, hint)
+            return None
+        if not os.path.isdir(path):  # noqa: PTH112 - pathlib raises for names that cannot be
+            hint, above = f"{path.parent} does not exist either", path.parent
+            if os.path.isdir(above):  # noqa: PTH112 - as above
+                names = sorted(each.name for each in above.iterdir() if each.is_dir())
+                hint = did_you_mean(path.name, names)
+            problems.add(f"there is no module directory {name!r}", at, hint)
+            return None
+        return path
+
     @property
     def own_dir(self) -> Path:
         """
@@ -288,6 +353,16 @@ class ProjectContext(Struct, frozen=True):
                 places = frozenset((blueprint, name) for blueprint, name, *_ in targets)
                 stores[str(document["store"])] = places
         return stores
+
+
+def real_path(path: Path) -> Path:
+    """
+    Return the path with symbolic links resolved. A name that no file can have is returned as it is.
+    """
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError:  # a NUL character
+        return path
 
 
 class BlueprintSelection(Struct, frozen=True):

@@ -46,8 +46,8 @@ def validate_command(
     from orchestrator.errors import Invalid, Problem
     from orchestrator.loading.deployment import load_deployment
     from orchestrator.loading.inputs import InputPolicy, unread_variables
-    from orchestrator.loading.project import project_files, unread_files
-    from orchestrator.loading.summary import blueprint_names, environment_names
+    from orchestrator.loading.notes import stray_files, unread_files
+    from orchestrator.loading.summary import environment_names
     from orchestrator.project import BlueprintSelection
     from orchestrator.views.errors import problem_documents, validation_text
 
@@ -55,8 +55,7 @@ def validate_command(
     checked: list[CheckedBlueprint] = []
     problems: list[Problem] = []
     unread: list[str] = []
-    files = project_files(project)
-    for name in blueprints or (*blueprint_names(project), *files.stray_files()):
+    for name in blueprints or (*sorted(project.blueprints()), *stray_files(project)):
         try:
             names = (environment,) if environment else environment_names(project, name)
             for each in names:
@@ -64,7 +63,7 @@ def validate_command(
                     name, each, variables, input_files, engine_option=engine
                 )
                 deployment = load_deployment(project, selection, InputPolicy.CHECK_ONLY)
-                unread += unread_files(deployment, files)
+                unread += unread_files(project, deployment)
                 unread += unread_variables(project.environ, deployment.inputs)
                 modules = (step.module for step in deployment.steps_and_hooks().values())
                 if unpackable := pack_problems(modules):

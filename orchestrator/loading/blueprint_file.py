@@ -4,6 +4,7 @@ Reads a blueprint file for one environment: the part that summary and deployment
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -33,7 +34,6 @@ from orchestrator.loading.inputs import (
     file_sources,
     option_sources,
 )
-from orchestrator.loading.project import ProjectFiles, project_files
 from orchestrator.loading.reference_rules import ReferenceRules, known_values, template_of
 from orchestrator.loading.schema import (
     DEFAULT,
@@ -45,7 +45,7 @@ from orchestrator.loading.schema import (
     parse_blueprint,
 )
 from orchestrator.loading.steps import RawStep, check_shape, parse_backend, parse_step
-from orchestrator.project import BlueprintSelection, ProjectContext
+from orchestrator.project import BlueprintSelection, ProjectContext, real_path
 from orchestrator.trust import Trust
 
 # The ``policy`` and ``drift`` of a blueprint: checked, with every problem told.
@@ -158,9 +158,8 @@ class ReadBlueprint(Struct, frozen=True):
     checked.
     """
 
-    context: ProjectContext
+    project: ProjectContext
     selection: BlueprintSelection
-    project: ProjectFiles
     path: Path
     blueprint: RawBlueprint
     effective: EffectiveBlueprint
@@ -177,13 +176,14 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
     Read the blueprint file that a selection names, for the environment it names; problems are
     collected.
     """
-    files = project_files(project)
-    path = files.find(selection.blueprint, directory=project.directory)
-    shown = files.show(path)
+    path = project.find_blueprint(selection.blueprint)
+    shown = project.show(path)
     problems = Problems()
     blueprint = parse_blueprint(parse_document(read_text(path, shown=shown), file=shown), problems)
-    if blueprint.name:
-        files.check_unique(blueprint.name, path, blueprint.at, problems)
+    for other in project.blueprints().get(blueprint.name, ()):
+        if real_path(other) != real_path(path):
+            message = f"the blueprint {project.show(other)} is called {blueprint.name!r} too"
+            problems.add(message, blueprint.at, "two of one name would share their records")
     check_extends(blueprint, problems)
     name, chosen = DEFAULT, True
     try:
@@ -214,7 +214,6 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
     return ReadBlueprint(
         project,
         selection,
-        files,
         path,
         blueprint,
         effective,
@@ -247,7 +246,7 @@ def resolve_inputs(
     resolver = InputResolver(
         blueprint=reading.blueprint.name,
         environment=reading.effective.name,
-        environ=reading.context.environ,
+        environ=reading.project.environ,
         run_command=run_command,
         input_policy=input_policy,
         used=used,
@@ -265,7 +264,7 @@ def _input_sources(reading: ReadBlueprint) -> Iterator[tuple[str, InputSource]]:
     Yield every source of an input's value, weakest first.
     """
     project, problems, base = reading.project, reading.problems, reading.path.parent
-    declared, directory = reading.blueprint.inputs, reading.context.directory
+    declared, directory = reading.blueprint.inputs, reading.project.directory
     inside = project.project_dir
     for name, item in declared.items():
         if item.default is not None:
@@ -277,13 +276,15 @@ def _input_sources(reading: ReadBlueprint) -> Iterator[tuple[str, InputSource]]:
             if name in declared:
                 yield name, InputSource(node, node.at, origin, "blueprint", base, inside)
         for file, node in environment.inputs_from:
-            path = project.confined(file, node.at, base=base, problems=problems, what="the file")
-            if path is not None:
+            path = Path(os.path.normpath(base / file))
+            if project.contains(path):
                 shown = project.show(path)
                 yield from file_sources(declared, path, problems, shown=shown, inside=inside)
+            else:
+                problems.add(f"the file {file!r} is outside of the project", node.at)
     for path in (directory / file for file in reading.selection.input_files):
         yield from file_sources(declared, path, problems, shown=project.show(path))
-    yield from environment_sources(declared, reading.context.environ, directory, problems)
+    yield from environment_sources(declared, reading.project.environ, directory, problems)
     yield from option_sources(declared, reading.selection.variables, directory, problems)
 
 
@@ -329,15 +330,15 @@ def operations_url(reading: ReadBlueprint, *, input_policy: InputPolicy) -> str 
     before = len(list(problems))
     _URL_RULES.check(template, problems)
     env = environment_variables(
-        [template], reading.context.environ, input_policy=input_policy, problems=problems
+        [template], reading.project.environ, input_policy=input_policy, problems=problems
     )
     if len(list(problems)) > before or len(env) < len(template.names("env")):
         return None
     look_up = known_values(reading.blueprint.name, reading.effective.name, environ=env)
     url = str(template.resolve(look_up).value)
-    if (wrong := store_url_problem(url, reading.context.environ)) is not None:
+    if (wrong := store_url_problem(url, reading.project.environ)) is not None:
         problems.add(f"operations.url: {wrong}", fields["url"].at, hint=f"use {STORE_URLS}")
         return None
-    trust = reading.context.settings.trust
+    trust = reading.project.settings.trust
     trust.check_store(url, reading.project.project_dir, fields["url"].at, problems)
     return url

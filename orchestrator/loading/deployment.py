@@ -116,7 +116,7 @@ def _environments(
         effective, ignored = effective_blueprint(blueprint, name), Problems()
         yield replace(
             reading,
-            context=replace(reading.context, environ={}),
+            project=replace(reading.project, environ={}),
             selection=BlueprintSelection(blueprint.name),
             path=path,
             blueprint=blueprint,

@@ -43,7 +43,6 @@ from orchestrator.loading.inputs import (
     environment_sources,
 )
 from orchestrator.loading.modules import split_reference
-from orchestrator.loading.project import project_files
 from orchestrator.loading.schema import Declaration
 from orchestrator.loading.sources import commands_of
 from orchestrator.loading.summary import (
@@ -264,7 +263,7 @@ def gone_deployment(
     """
     environment = selection.environment
     try:
-        project_files(project).find(selection.blueprint, directory=project.directory)
+        project.find_blueprint(selection.blueprint)
     except Invalid:
         locations = store_locations(project)
         former = seen_locations(

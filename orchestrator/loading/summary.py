@@ -31,7 +31,6 @@ from orchestrator.loading.blueprint_file import (
 )
 from orchestrator.loading.files import read_text
 from orchestrator.loading.inputs import InputPolicy
-from orchestrator.loading.project import project_files
 from orchestrator.loading.reference_rules import known_values
 from orchestrator.loading.schema import DEFAULT, parse_blueprint
 from orchestrator.loading.sources import commands_of
@@ -156,9 +155,8 @@ def environment_names(project: ProjectContext, blueprint: str) -> tuple[str, ...
     """
     Return the environments that a blueprint declares, as declared; ("default",) if none.
     """
-    files = project_files(project)
-    path = files.find(blueprint, directory=project.directory)
-    shown = files.show(path)
+    path = project.find_blueprint(blueprint)
+    shown = project.show(path)
     problems = Problems()
     tree = parse_document(read_text(path, shown=shown), file=shown)
     return tuple(parse_blueprint(tree, problems).environments) or (DEFAULT,)
@@ -182,13 +180,6 @@ def _step_summary(raw_step: RawStep, needs: frozenset[str]) -> StepSummary:
 # The blueprints of a project, in each of their environments.
 
 
-def blueprint_names(project: ProjectContext) -> list[str]:
-    """
-    Return the sorted names of the project's blueprints.
-    """
-    return sorted(project_files(project).blueprints())
-
-
 def all_summaries(project: ProjectContext) -> list[BlueprintSummary]:
     """
     Return every blueprint of the project in each of its environments. Raises Invalid with the
@@ -196,7 +187,7 @@ def all_summaries(project: ProjectContext) -> list[BlueprintSummary]:
     """
     summaries: list[BlueprintSummary] = []
     problems: list[Problem] = []
-    for name in blueprint_names(project):
+    for name in sorted(project.blueprints()):
         try:
             summaries += _summaries(project, name)
         except Invalid as exc:
@@ -221,7 +212,7 @@ def summary_of_target(project: ProjectContext, target: Target) -> BlueprintSumma
     """
     Return the blueprint and environment of a target, None if the project no longer has them.
     """
-    if target.blueprint not in blueprint_names(project):
+    if target.blueprint not in project.blueprints():
         return None
     if target.environment not in environment_names(project, target.blueprint):
         return None
@@ -236,7 +227,7 @@ def store_locations(
     ``blueprint`` or ``environment``. A blueprint that cannot be read is skipped.
     """
     locations = [] if blueprint or environment else [project.operations]
-    for name in blueprint_names(project):
+    for name in sorted(project.blueprints()):
         if blueprint in (None, name):
             with suppress(Invalid):
                 for summary in _summaries(project, name, environment):
@@ -335,7 +326,7 @@ def blueprint_reference(
     Return how to name the blueprint of a target on a command line: by the path in its record if no
     blueprint under ``blueprints/`` has the name.
     """
-    if target.blueprint in blueprint_names(project):
+    if target.blueprint in project.blueprints():
         return target.blueprint
     with open_store(project.operations) as store:
         record = store.newest(target)

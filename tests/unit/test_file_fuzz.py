@@ -17,7 +17,7 @@ from orchestrator.engine.workdir.snapshot import pack, unpack
 from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import InputPolicy
-from orchestrator.loading.project import project_files, unread_files
+from orchestrator.loading.notes import stray_files, unread_files
 from orchestrator.loading.summary import load_summary
 from orchestrator.project import BlueprintSelection, ProjectContext, read_settings
 from orchestrator.stores.project_store import project_key
@@ -82,8 +82,7 @@ class Place:
         Read everything that a command reads before it works.
         """
         project = ProjectContext(self.root, read_settings(self.root), {"PATH": ""})
-        files = project_files(project)
-        files.stray_files()
+        stray_files(project)
         load_summary(project, BlueprintSelection("web"))
         for engine in ("terraform", "tofu"):
             for given_file in ("given.json", "given.tfvars"):
@@ -91,7 +90,7 @@ class Place:
                     "web", input_files=(Path(given_file),), engine_option=engine
                 )
                 deployment = load_deployment(project, selection, InputPolicy.REQUIRED)
-        unread_files(deployment, files)
+        unread_files(project, deployment)
         pack(deployment.steps["one"].module)
         project_key(MemoryStore(), self.root, {}, create=False)
 
