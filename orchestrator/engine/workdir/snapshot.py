@@ -58,14 +58,6 @@ def is_excluded(path: str) -> bool:
     return any(_EXCLUDED.match(part) for part in path.split("/"))
 
 
-def is_plan(head: bytes) -> bool:
-    """
-    Return whether a file that begins with ``head`` (36 bytes) is a saved plan: a zip whose first
-    member is the plan. A plan may have any name and contains secrets.
-    """
-    return head.startswith(b"PK\x03\x04") and head[30:36] == b"tfplan"
-
-
 def ignore_rules(directory: Path) -> Callable[[str], bool]:
     """
     Return a predicate that tells whether the ``.terraformignore`` in ``directory`` excludes a path
@@ -102,13 +94,6 @@ def is_loaded(name: str) -> bool:
 _OVERRIDE = re.compile(r"(?:.*_)?override\.(?:tf|tofu)(?:\.json)?")
 
 
-def is_override(name: str) -> bool:
-    """
-    Return whether an engine treats a file of this name as an override file.
-    """
-    return _OVERRIDE.fullmatch(name) is not None and is_loaded(name)
-
-
 MAX_BYTES = 256 * 1024 * 1024
 MAX_FILES = 20_000
 _MANIFEST = "manifest.json"
@@ -139,14 +124,12 @@ def pack(module: Module) -> Snapshot:
             "remove it: the blueprint's backend takes its place"
         )
         raise Invalid([Problem(message, Location(module.directory))])
-    roots = _roots(module)
+    directories = {Path(module.directory), *map(Path, module.local_modules)}
+    if module.package:
+        directories.add(Path(module.package))
+    roots = sorted(p for p in directories if not any(q in p.parents for q in directories))
     base = Path(os.path.commonpath(roots))
-    collector = _Collector(base, [Path(os.path.realpath(root)) for root in roots])
-    for root in roots:
-        collector.add(root)
-    if collector.problems:
-        raise Invalid(collector.problems)
-    entries = sorted(collector.entries.values(), key=lambda entry: entry.path)
+    entries = _collect(base, roots)
     path = os.path.relpath(module.directory, base).replace(os.sep, "/")
     if problems := list(_name_problems(entries, path, module.directory)):
         raise Invalid(problems)
@@ -175,8 +158,7 @@ def pack(module: Module) -> Snapshot:
         **({"encryption": module.encryption} if module.encryption else {}),
         **({"partial_backend": module.partial_backend} if module.partial_backend else {}),
     }
-    digest = _digest(entries, facts)
-    return _snapshot(facts, digest, _archive(entries, {**facts, "digest": digest}))
+    return _sealed(entries, facts)
 
 
 def pack_problems(modules: Iterable[Module]) -> list[Problem]:
@@ -203,7 +185,7 @@ def _name_problems(entries: list[Entry], path: str, directory: str) -> Iterator[
         if name in (BACKEND_FILE, PROVIDER_FILE):
             message = f"the module holds {name}, a name that is kept for a generated file"
             yield Problem(message, Location(f"{directory}/{name}"))
-        elif is_override(name) and name > BACKEND_FILE:
+        elif _OVERRIDE.fullmatch(name) and is_loaded(name) and name > BACKEND_FILE:
             message = (
                 f"{name} is read after the generated {BACKEND_FILE}, and could move the state "
                 "elsewhere; rename it"
@@ -224,8 +206,7 @@ def empty_snapshot() -> Snapshot:
         "provider_uses": {},
         "locked": False,
     }
-    digest = _digest([], facts)
-    return _snapshot(facts, digest, _archive([], {**facts, "digest": digest}))
+    return _sealed([], facts)
 
 
 def unpack(archive: bytes) -> Snapshot:
@@ -259,100 +240,85 @@ def read_archived(archive: bytes, name: str) -> str:
     return next(contents, b"").decode(errors="replace")
 
 
-def _roots(module: Module) -> list[Path]:
+def _collect(base: Path, roots: list[Path]) -> list[Entry]:
     """
-    Return the directories to copy; none is inside another.
+    Return the files below the directories, sorted by their paths from ``base``. Raises Invalid if
+    one cannot be read, or if they are too large together.
     """
-    directories = {Path(module.directory), *map(Path, module.local_modules)}
-    if module.package:
-        directories.add(Path(module.package))
-    return sorted(p for p in directories if not any(q in p.parents for q in directories))
-
-
-class _Collector:
-    """
-    Collects the files below directories. Symbolic links are followed if they stay inside them.
-    """
-
-    def __init__(self, base: Path, inside: list[Path]) -> None:
-        self._base = base
-        self._inside = inside
-        self._size = 0
-        self.entries: dict[str, Entry] = {}
-        self.problems: list[Problem] = []
-
-    def add(self, root: Path) -> None:
-        """
-        Add the files below ``root`` that are not excluded.
-        """
-        ignored = ignore_rules(root)
-        for path, relative in self._walk(root, "", ignored, (os.path.realpath(root),)):
+    entries: dict[str, Entry] = {}
+    problems: list[Problem] = []
+    size = 0
+    inside = [Path(os.path.realpath(root)) for root in roots]
+    for root in roots:
+        for path in _files_below(root, inside, problems):
             try:
-                self._take(path, (root.relative_to(self._base) / relative).as_posix())
+                info = path.stat()
+                if not stat.S_ISREG(info.st_mode):
+                    problems.append(Problem("neither a file nor a directory", Location(str(path))))
+                    continue
+                size += info.st_size
+                data = read_regular(path, limit=MAX_BYTES) if size <= MAX_BYTES else b""
             except OSError as exc:
-                self._note(path, f"cannot be read: {exc.strerror}")
-            if self._size > MAX_BYTES or len(self.entries) > MAX_FILES:
-                self._note(
-                    root,
+                problems.append(Problem(f"cannot be read: {exc.strerror}", Location(str(path))))
+                continue
+            # A saved plan may have any name, and holds secrets: it is a zip that begins with it.
+            if not (data.startswith(b"PK\x03\x04") and data[30:36] == b"tfplan"):
+                name = path.relative_to(base).as_posix()
+                entries[name] = Entry(name, data, bool(info.st_mode & stat.S_IXUSR))
+            if size > MAX_BYTES or len(entries) > MAX_FILES:
+                message = (
                     f"holds more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB to copy; "
-                    "name what the module does not need in its .terraformignore",
+                    "name what the module does not need in its .terraformignore"
                 )
-                return
+                problems.append(Problem(message, Location(str(root))))
+                break
+    if problems:
+        raise Invalid(problems)
+    return [entries[name] for name in sorted(entries)]
 
-    def _walk(
-        self, directory: Path, prefix: str, ignored: Callable[[str], bool], above: tuple[str, ...]
-    ) -> Iterator[tuple[Path, str]]:
-        try:
-            paths = sorted(directory.iterdir())
-        except OSError as exc:
-            self._note(directory, f"cannot be read: {exc.strerror}")
-            return
-        for path in paths:
-            relative = f"{prefix}{path.name}"
-            is_directory = path.is_dir()
-            if is_excluded(path.name) or ignored(relative + "/" * is_directory):
-                continue
-            if path.is_symlink() and not self._stays(path):
-                continue
-            if not is_directory:
-                yield path, relative
-                continue
-            real = os.path.realpath(path)
-            if real in above:
-                self._note(path, "a symlink leads back to a directory above it")
-                continue
-            yield from self._walk(path, f"{relative}/", ignored, (*above, real))
 
-    def _stays(self, link: Path) -> bool:
-        """
-        Return whether a symbolic link leads to something that is copied, too. A file that is
-        excluded by its own name is not copied under another.
-        """
-        real = Path(os.path.realpath(link))
-        for root in self._inside:
-            if real.is_relative_to(root):
-                return not is_excluded(real.relative_to(root).as_posix())
-        self._note(
-            link,
-            f"a symlink out of the module, to {link.readlink()}",
-            "refer to the module as DIRECTORY//MODULE: what is before // is copied as a whole",
-        )
-        return False
+def _files_below(root: Path, inside: list[Path], problems: list[Problem]) -> Iterator[Path]:
+    """
+    Yield the files below a directory that are not excluded. Symbolic links are followed to what is
+    ``inside`` of the directories that are copied.
+    """
 
-    def _take(self, path: Path, name: str) -> None:
-        info = path.stat()
-        if not stat.S_ISREG(info.st_mode):
-            self._note(path, "neither a file nor a directory")
-            return
-        self._size += info.st_size
-        if self._size > MAX_BYTES:
-            return
-        data = read_regular(path, limit=MAX_BYTES)
-        if not is_plan(data[:36]):
-            self.entries[name] = Entry(name, data, bool(info.st_mode & stat.S_IXUSR))
+    def note(path: Path, message: str, hint: str = "") -> None:
+        problems.append(Problem(message, Location(str(path)), hint))
 
-    def _note(self, path: Path, message: str, hint: str = "") -> None:
-        self.problems.append(Problem(message, Location(str(path)), hint))
+    ignored = ignore_rules(root)
+    waiting: list[tuple[Path, tuple[str, ...]]] = [(root, ())]  # with the directories above
+    while waiting:
+        path, above = waiting.pop()
+        is_directory, relative = path.is_dir(), path.relative_to(root).as_posix()
+        if path != root and (is_excluded(path.name) or ignored(relative + "/" * is_directory)):
+            continue
+        if path != root and path.is_symlink():
+            real = Path(os.path.realpath(path))
+            places = [real.relative_to(top) for top in inside if real.is_relative_to(top)]
+            if not places:
+                note(
+                    path,
+                    f"a symlink out of the module, to {path.readlink()}",
+                    "refer to the module as DIRECTORY//MODULE: what is before // is copied as a "
+                    "whole",
+                )
+            # What is excluded by its own name is not copied under another.
+            if not places or is_excluded(places[0].as_posix()):
+                continue
+        if is_directory:
+            identity = os.path.realpath(path)
+            if identity in above:
+                note(path, "a symlink leads back to a directory above it")
+                continue
+            try:
+                children = sorted(path.iterdir(), reverse=True)
+            except OSError as exc:
+                note(path, f"cannot be read: {exc.strerror}")
+                continue
+            waiting += [(child, (*above, identity)) for child in children]
+        else:
+            yield path
 
 
 def _digest(entries: list[Entry], facts: Mapping[str, Json]) -> str:
@@ -364,24 +330,25 @@ def _digest(entries: list[Entry], facts: Mapping[str, Json]) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _archive(entries: list[Entry], manifest: Mapping[str, Json]) -> bytes:
+def _sealed(entries: list[Entry], facts: Mapping[str, Json]) -> Snapshot:
+    """
+    Return the snapshot of these files and facts, with its archive.
+    """
+    digest = _digest(entries, facts)
+    manifest = json.dumps({**facts, "digest": digest}, sort_keys=True).encode()
+    members = [Entry(_MANIFEST, manifest, executable=False)]
+    members += [Entry(_FILES + entry.path, entry.data, entry.executable) for entry in entries]
     buffer = io.BytesIO()
-    text = json.dumps(manifest, sort_keys=True).encode()
     with (
         gzip.GzipFile(fileobj=buffer, mode="wb", filename="", mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        _add(archive, Entry(_MANIFEST, text, executable=False))
-        for entry in entries:
-            _add(archive, Entry(_FILES + entry.path, entry.data, entry.executable))
-    return buffer.getvalue()
-
-
-def _add(archive: tarfile.TarFile, entry: Entry) -> None:
-    member = tarfile.TarInfo(entry.path)
-    member.size = len(entry.data)
-    member.mode = 0o755 if entry.executable else 0o644
-    archive.addfile(member, io.BytesIO(entry.data))
+        for entry in members:
+            member = tarfile.TarInfo(entry.path)
+            member.size = len(entry.data)
+            member.mode = 0o755 if entry.executable else 0o644
+            archive.addfile(member, io.BytesIO(entry.data))
+    return _snapshot(facts, digest, buffer.getvalue())
 
 
 def _read(archive: bytes) -> tuple[dict[str, Json], list[Entry]]:
@@ -389,39 +356,41 @@ def _read(archive: bytes) -> tuple[dict[str, Json], list[Entry]]:
     Return the manifest and the files of an untrusted archive.
     """
     limit = MAX_BYTES + MAX_FILES * 2048
+    text: bytes | None = None
+    entries: dict[str, Entry] = {}
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(archive)) as packed:
             plain = packed.read(limit + 1)
         if len(plain) > limit:
             raise _damaged(f"it is larger than {limit >> 20} MiB")
         with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as opened:
-            members = [(member, _content(opened, member)) for member in opened]
+            for member in opened:
+                regular = member.isreg() and not member.issparse()
+                content = opened.extractfile(member) if regular else None
+                if content is None:
+                    raise _damaged(f"{member.name!r} is not a plain file")
+                if member.name == _MANIFEST:
+                    text = content.read()
+                    continue
+                name = member.name.removeprefix(_FILES)
+                if name == member.name or name in entries or not _is_safe(name):
+                    raise _damaged(f"it holds {member.name!r}")
+                entries[name] = Entry(name, content.read(), bool(member.mode & stat.S_IXUSR))
     except (OSError, EOFError, zlib.error, tarfile.TarError) as exc:
         raise _damaged(str(exc)) from exc
-    manifest: Json = None
-    entries: dict[str, Entry] = {}
-    for member, data in members:
-        if member.name == _MANIFEST:
-            manifest = _manifest(data)
-            continue
-        name = member.name.removeprefix(_FILES)
-        if name == member.name or name in entries or not _is_safe(name):
-            raise _damaged(f"it holds {member.name!r}")
-        entries[name] = Entry(name, data, bool(member.mode & stat.S_IXUSR))
-    if manifest is None:
+    if text is None:
         raise _damaged("it has no manifest")
+    try:
+        manifest = json.loads(text)
+    except ValueError as exc:
+        raise _damaged("its manifest is not JSON") from exc
+    if not isinstance(manifest, dict):
+        raise _damaged("its manifest is not an object")
     for name in entries:
         parts = name.split("/")
         if any("/".join(parts[:n]) in entries for n in range(1, len(parts))):
             raise _damaged(f"it holds {name!r} below a file")
     return manifest, [entries[name] for name in sorted(entries)]
-
-
-def _content(opened: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    content = opened.extractfile(member) if member.isreg() and not member.issparse() else None
-    if content is None:
-        raise _damaged(f"{member.name!r} is not a plain file")
-    return content.read()
 
 
 _PART = re.compile(r"[^/\\\x00-\x1f]+")
@@ -436,22 +405,20 @@ def _is_safe(name: str) -> bool:
     )
 
 
-def _manifest(data: bytes) -> dict[str, Json]:
-    try:
-        manifest = json.loads(data)
-    except ValueError as exc:
-        raise _damaged("its manifest is not JSON") from exc
-    if not isinstance(manifest, dict):
-        raise _damaged("its manifest is not an object")
-    return manifest
-
-
 def _snapshot(facts: Mapping[str, Json], digest: str, archive: bytes) -> Snapshot:
     path = facts.get("module_path")
     if path != "." and not (isinstance(path, str) and _is_safe(path)):
         raise _damaged(f"its module path is {path!r}")
     try:
         variables = [Variable(**variable) for variable in facts["variables"]]
+        reach: dict[str, ProviderDependencies] | None = None
+        if facts.get("provider_reach") is not None:
+            reach = {
+                name: ProviderDependencies(
+                    frozenset(map(str, on["variables"])), bool(on["objects"])
+                )
+                for name, on in facts["provider_reach"].items()
+            }
         return Snapshot(
             digest=digest,
             module_path=path,
@@ -460,7 +427,7 @@ def _snapshot(facts: Mapping[str, Json], digest: str, archive: bytes) -> Snapsho
             provider_sources=dict(facts["provider_sources"]),
             provider_blocks=tuple(facts["provider_blocks"]),
             provider_uses=None if facts["provider_uses"] is None else dict(facts["provider_uses"]),
-            provider_reach=_reach(facts.get("provider_reach")),
+            provider_reach=reach,
             protected=tuple(
                 ProtectedResource(str(address), Location(str(file), int(line), int(column)))
                 for address, file, line, column in facts.get("protected", ())
@@ -472,15 +439,6 @@ def _snapshot(facts: Mapping[str, Json], digest: str, archive: bytes) -> Snapsho
         )
     except (LookupError, TypeError, ValueError, AttributeError) as exc:
         raise _damaged(f"its manifest is incomplete: {exc}") from exc
-
-
-def _reach(facts: Json) -> dict[str, ProviderDependencies] | None:
-    if facts is None:
-        return None
-    return {
-        name: ProviderDependencies(frozenset(map(str, reach["variables"])), bool(reach["objects"]))
-        for name, reach in facts.items()
-    }
 
 
 def _damaged(why: str) -> StoreUnavailable:
