@@ -62,7 +62,17 @@ def generate(
     provider itself, if a source contradicts the module's, or if a backend setting is secret.
     ``shown`` names the step in messages.
     """
-    problems = list(_backend_problems(setup, shown))
+    problems = []
+    for key, value in setup.backend_config.items():
+        secrets: dict[str, Json] = {}
+        _render(value, secrets)
+        if secrets:
+            message = (
+                f"{shown}: backend setting `{key}` is sensitive, and the engine keeps backend "
+                "settings in plain files; give credentials by the environment variables of the "
+                f'"{setup.backend_type}" backend'
+            )
+            problems.append(Problem(message))
     providers = {
         name: value
         for name, value in sorted(setup.providers.items())
@@ -71,28 +81,28 @@ def generate(
     problems.extend(_provider_problems(snapshot, providers, shown))
     if problems:
         raise Invalid(problems)
-    secrets = _Secrets()
+    variables: dict[str, Json] = {}
     required = _required(snapshot, providers)
-    blocks: dict[str, list[Json]] = {
-        name: [
-            {key: secrets.render(item) for key, item in block.items() if key not in keys}
+    provider_blocks: dict[str, list[Json]] = {}
+    for name, value in providers.items():
+        ours = ("source", "version") if name in required else ("source",)
+        provider_blocks[name] = [
+            {key: _render(item, variables) for key, item in block.items() if key not in ours}
             for block in _blocks(value)
-            for keys in [("source", "version") if name in required else ("source",)]
         ]
-        for name, value in providers.items()
-    }
     settings: dict[str, Json] = {"backend": {setup.backend_type: dict(backend)}}
     if required:
         settings["required_providers"] = required
     kind, files = setup.backend_type, {}
     if required or snapshot.partial_backend != kind:
         files[BACKEND_FILE] = backend_text({**settings, "backend": {kind: {}}})
-    if blocks:
-        declared = {name: {"sensitive": True} for name in secrets.variables}
-        content = {"provider": blocks, **({"variable": declared} if declared else {})}
-        files[PROVIDER_FILE] = _text(content)
+    if provider_blocks:
+        content: dict[str, Json] = {"provider": provider_blocks}
+        if variables:
+            content["variable"] = {name: {"sensitive": True} for name in variables}
+        files[PROVIDER_FILE] = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     lines = "".join(f"{line}\n" for line in _settings(kind, backend))
-    return Generated(files, lines, settings, secrets.variables, blocks)
+    return Generated(files, lines, settings, variables, provider_blocks)
 
 
 def backend_text(settings: Mapping[str, Json]) -> str:
@@ -131,12 +141,8 @@ def _expression(value: Json) -> str:
     """
     Return a value in HCL's native syntax, which accepts objects and lists in JSON notation.
     """
-    text = json.dumps(_Secrets().render(value), ensure_ascii=False)
+    text = json.dumps(_render(value, {}), ensure_ascii=False)
     return re.sub(r"\\(.)", lambda match: _ESCAPES.get(match[0], match[0]), text)
-
-
-def _text(content: Json) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
 
 def _blocks(value: Json) -> list[Mapping[str, Json]]:
@@ -144,28 +150,6 @@ def _blocks(value: Json) -> list[Mapping[str, Json]]:
     Return a provider's configurations: one mapping, or a list of them with aliases.
     """
     return list(value) if isinstance(value, list | tuple) else [value or {}]
-
-
-def _backend_problems(setup: WorkDirConfig, shown: str) -> Iterator[Problem]:
-    for key, value in setup.backend_config.items():
-        if _holds_secret(value):
-            yield Problem(
-                f"{shown}: backend setting `{key}` is sensitive, and the engine keeps backend "
-                "settings in plain files; give credentials by the environment variables of the "
-                f'"{setup.backend_type}" backend'
-            )
-
-
-def _holds_secret(value: Json) -> bool:
-    match value:
-        case Secret():
-            return True
-        case Mapping():
-            return any(map(_holds_secret, value.values()))
-        case list() | tuple():
-            return any(map(_holds_secret, value))
-        case _:
-            return False
 
 
 def _provider_problems(
@@ -219,33 +203,26 @@ def _is_same(one: str, other: str) -> bool:
     return one.split("/")[-length:] == other.split("/")[-length:]
 
 
-class _Secrets:
+def _render(value: Json, variables: dict[str, Json]) -> Json:
     """
-    Replaces secrets by references to generated variables, numbered in order of appearance.
+    Return a value in Terraform's JSON syntax: literals escaped, and secrets replaced by references
+    to generated variables, which are numbered in order of appearance and added to ``variables``.
     """
-
-    def __init__(self) -> None:
-        self.variables: dict[str, Json] = {}
-
-    def render(self, value: Json) -> Json:
-        """
-        Return the value in Terraform's JSON syntax, with secrets replaced and literals escaped.
-        """
-        match value:
-            case Secret(Mapping() as inner):
-                # Each leaf apart: the mapping may be a block, which no variable can stand for.
-                return self.render({k: Secret(v) for k, v in inner.items()})
-            case Secret(list() | tuple() as inner):
-                return self.render([Secret(v) for v in inner])
-            case Secret(inner):
-                name = SECRET_VARIABLE.format(len(self.variables) + 1)
-                self.variables[name] = inner
-                return f"${{var.{name}}}"
-            case Mapping():
-                return {escaped(str(k)): self.render(v) for k, v in value.items()}
-            case list() | tuple():
-                return [self.render(item) for item in value]
-            case str():
-                return escaped(value)
-            case _:
-                return value
+    match value:
+        case Secret(Mapping() as inner):
+            # Each leaf apart: the mapping may be a block, which no variable can stand for.
+            return _render({k: Secret(v) for k, v in inner.items()}, variables)
+        case Secret(list() | tuple() as inner):
+            return _render([Secret(v) for v in inner], variables)
+        case Secret(inner):
+            name = SECRET_VARIABLE.format(len(variables) + 1)
+            variables[name] = inner
+            return f"${{var.{name}}}"
+        case Mapping():
+            return {escaped(str(k)): _render(v, variables) for k, v in value.items()}
+        case list() | tuple():
+            return [_render(item, variables) for item in value]
+        case str():
+            return escaped(value)
+        case _:
+            return value
