@@ -22,7 +22,6 @@ from orchestrator.engine.workdir.generated import (
     BACKEND_FILE,
     FORMER_BACKEND_FILES,
     PROVIDER_FILE,
-    Generated,
 )
 from orchestrator.engine.workdir.snapshot import LOCK_FILE, Entry, is_loaded
 from orchestrator.errors import Invalid, Location, Problem
@@ -58,120 +57,117 @@ class Layout:
     A target's directory on disk, and our notes on its content.
     """
 
-    def __init__(self, work: Path, top: Path, module_path: str) -> None:
-        self._work = work
+    def __init__(self, top: Path, module_path: str) -> None:
         self._top = top
         # Beside the module's files: a pattern of the module that matches everything meets no notes.
         self._notes = top.parent / _NOTES / top.name
         self._read: dict[str, Json] = {}
         self.directory = top / module_path
 
-    def lay_out(self, snapshot: Snapshot, generated: Generated, lock_file: bytes | None) -> None:
+    def lay_out(
+        self, snapshot: Snapshot, generated: Mapping[str, str], lock_file: bytes | None
+    ) -> None:
         """
-        Make the directory tree equal to the snapshot; unchanged files are not touched.
+        Make the directory tree equal to the snapshot, with the ``generated`` files by name;
+        unchanged files are not touched.
         """
         make_private(self._notes)
         make_private(self.directory)
-        self._drop_damaged_backend()
+        noted_backend = self.directory / ".terraform/terraform.tfstate"
+        try:
+            json.loads(read_regular(noted_backend))
+        except FileNotFoundError:
+            pass
+        except ValueError:  # init itself would fail with it
+            noted_backend.unlink()
         # The workspace is that of the settings, whatever somebody selected in the directory.
         (self.directory / ".terraform/environment").unlink(missing_ok=True)
-        self._take_over_notes()
+        former_notes = self._top / _NOTES  # of an earlier version of this tool
+        if former_notes.is_dir():
+            for path in former_notes.iterdir():
+                path.replace(self._notes / path.name)
+            former_notes.rmdir()
         notes = self.read_note("layout") or {}
-        marks: dict[str, Json] = notes.get("files", {})
-        own_lock: str | None = notes.get("lock")
         fresh = (
             notes.get("snapshot") == snapshot.digest
-            and all(self._mark(path) == mark for path, mark in marks.items())
-            and (own_lock is None or (self.directory / LOCK_FILE).is_file())
+            and all(self._mark(path) == mark for path, mark in notes.get("files", {}).items())
+            and (notes.get("lock") is None or (self.directory / LOCK_FILE).is_file())
         )
         if not fresh:
-            entries = {entry.path: entry for entry in snapshots.entries_of(snapshot)}
-            lock = entries.pop(f"{snapshot.module_path}/{LOCK_FILE}".removeprefix("./"), None)
-            # Noted before anything is written: what a killed process leaves is still ours.
-            started = {**notes, "snapshot": None, "files": dict.fromkeys([*marks, *entries])}
-            self.write_note("layout", started)
-            self._replace(marks, entries)
-            self._bring_along(notes.get("module_path", snapshot.module_path))
-            marks = {path: self._mark(path) for path in entries}
-            done = {
-                "snapshot": snapshot.digest,
-                "module_path": snapshot.module_path,
-                "files": marks,
-                "lock": self._place_lock(lock, own_lock),
-            }
-            self.write_note("layout", done)
+            notes = self._replace(snapshot, notes)
         if lock_file is not None:
             self._write_if_other(LOCK_FILE, lock_file)
-        self._place_generated(generated.files)
-        self._refuse_strangers(marks)
+        self._place_generated(generated, notes.get("files", {}))
 
-    def _take_over_notes(self) -> None:
+    def _replace(self, snapshot: Snapshot, notes: Mapping[str, Json]) -> Mapping[str, Json]:
         """
-        Move the notes of an earlier version of this tool, which were among the module's files.
+        Replace the files of the snapshot that was there before, and return what to note of the new
+        one.
         """
-        former = self._top / _NOTES
-        if not former.is_dir():
-            return
-        for path in former.iterdir():
-            path.replace(self._notes / path.name)
-        former.rmdir()
-
-    def _replace(self, marks: Mapping[str, Json], entries: Mapping[str, Entry]) -> None:
+        marks: Mapping[str, Json] = notes.get("files", {})
+        entries = {entry.path: entry for entry in snapshots.entries_of(snapshot)}
+        lock = entries.pop(f"{snapshot.module_path}/{LOCK_FILE}".removeprefix("./"), None)
+        # Noted before anything is written: what a killed process leaves is still ours.
+        started = {**notes, "snapshot": None, "files": dict.fromkeys([*marks, *entries])}
+        self.write_note("layout", started)
         for path in marks:
             if path not in entries:
                 self._remove(path)
         for path, entry in entries.items():
-            mark = self._mark(path)
-            untouched = mark is not None and mark == marks.get(path) and mark[2] == _mode(entry)
+            mark, mode = self._mark(path), 0o700 if entry.executable else 0o600
+            untouched = mark is not None and mark == marks.get(path) and mark[2] == mode
             if not (untouched and (self._top / path).read_bytes() == entry.data):
-                self._write(path, entry.data, _mode(entry))
-
-    def _bring_along(self, module_path: str) -> None:
-        """
-        Move what must not be lost from the module's earlier place in the tree.
-        """
+                self._write(path, entry.data, mode)
+        # What must not be lost comes along from the module's earlier place in the tree.
         for name in _KEPT:
-            old, new = self._top / module_path / name, self.directory / name
+            old = self._top / notes.get("module_path", snapshot.module_path) / name
+            new = self.directory / name
             if old != new and old.exists() and not new.exists():
                 old.rename(new)
+        done = {
+            "snapshot": snapshot.digest,
+            "module_path": snapshot.module_path,
+            "files": {path: self._mark(path) for path in entries},
+            "lock": self._place_lock(lock, notes.get("lock")),
+        }
+        self.write_note("layout", done)
+        return done
 
     def _place_lock(self, lock: Entry | None, old_digest: str | None) -> str | None:
         """
         Write the module's own lock file if there is none yet, or if it has changed since.
         """
+        path = self.directory / LOCK_FILE
         if lock is None:
             # What the module brought and took away again must not live on here; what init has
             # written since is its own choice.
-            path = self.directory / LOCK_FILE
             own = old_digest is not None and path.is_file()
             if own and hashlib.sha256(read_regular(path)).hexdigest() == old_digest:
                 path.unlink()
             return None
         digest = hashlib.sha256(lock.data).hexdigest()
-        if digest != old_digest or not (self.directory / LOCK_FILE).is_file():
+        if digest != old_digest or not path.is_file():
             self._write_if_other(LOCK_FILE, lock.data)
         return digest
 
-    def _place_generated(self, files: Mapping[str, str]) -> None:
+    def _place_generated(self, files: Mapping[str, str], marks: Mapping[str, Json]) -> None:
+        """
+        Write the generated files. Raises Invalid if the engine would load a file that is not part
+        of the module: it would change what is applied.
+        """
         unwanted = {*FORMER_BACKEND_FILES, *_PASSING, *_GENERATED} - files.keys()
-        for path in self.directory.iterdir():
+        strangers = []
+        for path in sorted(self.directory.iterdir()):
             if path.name in unwanted:
                 path.unlink()
+            elif (
+                is_loaded(path.name)
+                and path.name not in _GENERATED
+                and path.relative_to(self._top).as_posix() not in marks
+            ):
+                strangers.append(path)
         for name, text in files.items():
             self._write_if_other(name, text.encode())
-
-    def _refuse_strangers(self, marks: Mapping[str, Json]) -> None:
-        """
-        Raise Invalid if the engine would load a file that is not part of the module: it would
-        change what is applied.
-        """
-        strangers = [
-            path
-            for path in sorted(self.directory.iterdir())
-            if is_loaded(path.name)
-            and path.name not in _GENERATED
-            and path.relative_to(self._top).as_posix() not in marks
-        ]
         if strangers:
             message = "is not of the module, but the engine would load it; move it away"
             raise Invalid([Problem(message, Location(str(path))) for path in strangers])
@@ -181,9 +177,13 @@ class Layout:
         Return whether the last successful init used the current configuration and is still in
         place.
         """
-        done = self.read_note("initialised")
-        digest = self.init_digest(self.read_note("wanted"))
-        return done is not None and done == digest and self._has_init()
+        done, installed = self.read_note("initialised"), self.directory / ".terraform"
+        return (
+            done is not None
+            and done == self.init_digest(self.read_note("wanted"))
+            and (installed / "terraform.tfstate").is_file()
+            and providers_are_there(installed)
+        )
 
     def forget_init(self) -> None:
         """
@@ -193,12 +193,6 @@ class Layout:
         self._read.pop("initialised", None)
         with suppress(OSError):  # what cannot be removed cannot be read either
             (self._notes / "initialised.json").unlink()
-
-    def remember_init(self) -> None:
-        """
-        Note that init succeeded for the current configuration.
-        """
-        self.write_note("initialised", self.init_digest(self.read_note("wanted")))
 
     def init_digest(self, basis: Json) -> str:
         """
@@ -230,25 +224,6 @@ class Layout:
         write_private(place / "terraform.tfstate", json.dumps(saved).encode())
         if (other.directory / LOCK_FILE).is_file():
             self._write_if_other(LOCK_FILE, read_regular(other.directory / LOCK_FILE))
-
-    def _has_init(self) -> bool:
-        """
-        Return whether the result of init is there.
-        """
-        installed = self.directory / ".terraform"
-        return (installed / "terraform.tfstate").is_file() and providers_are_there(installed)
-
-    def _drop_damaged_backend(self) -> None:
-        """
-        Remove init's backend file if it cannot be parsed: init itself would fail with it.
-        """
-        noted = self.directory / ".terraform/terraform.tfstate"
-        try:
-            json.loads(read_regular(noted))
-        except FileNotFoundError:
-            pass
-        except ValueError:
-            noted.unlink()
 
     def copy_place(self, place: Path) -> Path:
         """
@@ -364,7 +339,3 @@ def _link(source: str | Path, place: str | Path) -> None:
         os.link(source, place)
     except OSError:
         shutil.copy2(source, place)
-
-
-def _mode(entry: Entry) -> int:
-    return 0o700 if entry.executable else 0o600

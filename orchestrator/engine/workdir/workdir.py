@@ -29,7 +29,7 @@ from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
 from orchestrator.engine.state import parse_state
 from orchestrator.engine.workdir import snapshot as snapshots
-from orchestrator.engine.workdir.generated import BACKEND_FILE, Generated, backend_text, generate
+from orchestrator.engine.workdir.generated import BACKEND_FILE, backend_text, generate
 from orchestrator.engine.workdir.layout import (
     Layout,
     providers_are_there,
@@ -100,22 +100,16 @@ def merged_lock_files(lock_files: Mapping[str, bytes]) -> tuple[bytes, frozenset
     blocks: dict[str, tuple[str, str]] = {}
     others = set()
     for step, content in lock_files.items():
-        chosen = dict(_providers(content.decode(errors="replace")))
-        if any(
-            blocks.get(source, chosen_block)[0] != chosen_block[0]
-            for source, chosen_block in chosen.items()
-        ):
+        chosen: dict[str, tuple[str, str]] = {}
+        for block in _PROVIDER.finditer(content.decode(errors="replace")):
+            version = _VERSION.search(block[2])
+            chosen[block[1]] = version[1] if version else "", block[0]
+        if any(blocks.get(source, own)[0] != own[0] for source, own in chosen.items()):
             others.add(step)
-            continue
-        blocks = {**chosen, **blocks}
+        else:
+            blocks = {**chosen, **blocks}
     text = _HEADER + "\n\n".join(block for _, block in blocks.values()) + "\n"
     return text.encode(), frozenset(others)
-
-
-def _providers(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
-    for block in _PROVIDER.finditer(text):
-        version = _VERSION.search(block[2])
-        yield block[1], (version[1] if version else "", block[0])
 
 
 #: The kernel's struct flock: only to ask who holds the lock that engines take on a state file.
@@ -180,32 +174,45 @@ class DirectoryWorkDirs:
     def prepare(
         self, target: Target, snapshot: Snapshot, setup: WorkDirConfig, engine: str
     ) -> WorkDir:
-        backend = render(setup.backend_type, setup.backend_config, self._project)
-        where = location(setup.backend_type, setup.backend_config, self._project)
+        kind = setup.backend_type
+        backend = render(kind, setup.backend_config, self._project)
+        where = location(kind, setup.backend_config, self._project)
         generated = generate(snapshot, setup, backend=backend, shown=str(target))
         what = f"cannot prepare the working directory of {target}: "
         with _failure_in("init", self._work, what):
-            layout = Layout(self._work, self._work / work_path(target), snapshot.module_path)
+            layout = Layout(self._work / work_path(target), snapshot.module_path)
             with self._small_files:
-                layout.lay_out(snapshot, generated, setup.lock_file)
-                if setup.backend_type == "local":
+                layout.lay_out(snapshot, generated.files, setup.lock_file)
+                if kind == "local":
                     make_private(Path(backend["path"]).parent)
                     check_regular(Path(backend["path"]))  # the engine waits for a FIFO's writer
                 layout.write_note("terraform", dict(generated.terraform))
                 backend_file = layout.write_backend(generated.backend)
-                basis = _init_basis(snapshot, generated, engine, setup.early_digest)
+                # What an init depends on, except the lock file, which init may write itself.
+                basis = {
+                    "snapshot": snapshot.digest,
+                    "engine": engine,
+                    "generated": _digest([dict(generated.files), generated.backend]),
+                }
+                if setup.early_digest:
+                    basis["early"] = setup.early_digest
                 layout.write_note("wanted", basis)
-                init_needed = not self._init_holds(layout, setup.backend_type, where)
+                init_needed = True
+                with contextlib.suppress(Invalid):  # somebody may have run another init there
+                    in_force = layout.is_initialised() and self._in_force(layout, kind)
+                    init_needed = in_force != (kind, where)
                 if init_needed:
                     layout.forget_init()
             init_key = ""
-            if setup.backend_type in _PLACE:
-                alike = _init_basis(snapshot, _without_place(generated), engine, setup.early_digest)
+            if kind in _PLACE:
+                alike: Json = {k: v for k, v in backend.items() if k != _PLACE[kind]}
+                text = json.dumps(alike, sort_keys=True)
+                alike = {**basis, "generated": _digest([dict(generated.files), text])}
                 init_key = layout.init_digest(alike)
         return WorkDir(
             directory=layout.directory,
             location=where,
-            backend_type=setup.backend_type,
+            backend_type=kind,
             variables=generated.variables,
             init_needed=init_needed,
             early_values=setup.early_values,
@@ -226,10 +233,24 @@ class DirectoryWorkDirs:
         return layout.is_initialised()
 
     def mark_initialised(self, root: WorkDir) -> None:
+        layout = self._layout(root)
+        kind, place = self._in_force(layout, root.backend_type)
         # Before the note: a directory whose backend is another one must not pass for initialised.
-        self._check_backend(root)
+        if (kind, place) != (root.backend_type, root.location):
+            raise Invalid(
+                [
+                    Problem(
+                        f"the backend in force after init is {kind} at {place}, and the blueprint "
+                        f"wants {root.backend_type} at {root.location}",
+                        Location(str(root.directory)),
+                        "a backend or cloud block of the module wins over the blueprint's: "
+                        "remove it from the module",
+                    )
+                ]
+            )
         with _failure_in("init", root.directory):
-            self._layout(root).remember_init()
+            done = layout.init_digest(layout.read_note("wanted"))
+            layout.write_note("initialised", done)
 
     def lock_file(self, root: WorkDir) -> bytes | None:
         try:
@@ -369,9 +390,7 @@ class DirectoryWorkDirs:
         configurations = {
             name: self._layout(root).read_note("wanted") for name, root in modules.items()
         }
-        key = hashlib.sha256(
-            json.dumps([basis, configurations], sort_keys=True).encode()
-        ).hexdigest()
+        key = _digest([basis, configurations])
         with _failure_in("plan", place):
             for name, data in {**files, "terraform.tfstate": state}.items():
                 write_private(place / name, data)
@@ -411,46 +430,30 @@ class DirectoryWorkDirs:
         (place / ".terraform").symlink_to(shared)
         return same
 
-    def _init_holds(self, layout: Layout, backend_type: str, place: str) -> bool:
-        """
-        Return whether the last init used the current configuration, and its backend is still in
-        force: somebody may have run another init there.
-        """
-        try:
-            in_force = layout.is_initialised() and self._in_force(layout, backend_type)
-        except Invalid:
-            return False
-        return in_force == (backend_type, place)
-
     def _in_force(self, layout: Layout, backend_type: str) -> tuple[str, str]:
         """
-        Return the type and location of the backend that the last ``init`` set up.
+        Return the type and location of the backend that the last ``init`` set up. Raises Invalid if
+        it cannot be read.
         """
         settings = layout.read_note("terraform")["backend"].get(backend_type, {})
-        kind, config = _backend_in_force(layout.directory, settings)
+        path = layout.directory / ".terraform" / "terraform.tfstate"
+        try:
+            backend = json.loads(read_regular(path))["backend"]
+            kind = str(backend["type"])
+            # Init lists every possible setting.
+            config = {
+                key: value
+                for key, value in backend["config"].items()
+                if key in settings or value not in (None, [], {})
+            }
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as exc:
+            message = "init has set up no backend that can be read"
+            raise Invalid([Problem(message, Location(str(path)))]) from exc
         return kind, location(kind, config, self._project)
-
-    def _check_backend(self, root: WorkDir) -> None:
-        """
-        Raise Invalid if ``init`` set up another backend, or another location, than the blueprint's.
-        """
-        kind, place = self._in_force(self._layout(root), root.backend_type)
-        if (kind, place) != (root.backend_type, root.location):
-            raise Invalid(
-                [
-                    Problem(
-                        f"the backend in force after init is {kind} at {place}, and the blueprint "
-                        f"wants {root.backend_type} at {root.location}",
-                        Location(str(root.directory)),
-                        "a backend or cloud block of the module wins over the blueprint's: "
-                        "remove it from the module",
-                    )
-                ]
-            )
 
     def _layout(self, root: WorkDir) -> Layout:
         parts = root.directory.relative_to(self._work).parts
-        return Layout(self._work, self._work.joinpath(*parts[:3]), "/".join(parts[3:]) or ".")
+        return Layout(self._work.joinpath(*parts[:3]), "/".join(parts[3:]) or ".")
 
 
 @contextlib.contextmanager
@@ -465,41 +468,5 @@ def _failure_in(phase: str, place: Path, what: str = "") -> Iterator[None]:
         raise EngineFailed(phase, message) from exc
 
 
-def _without_place(generated: Generated) -> Generated:
-    """
-    Return the generated configuration without the state location in its backend.
-    """
-    ((kind, config),) = generated.terraform["backend"].items()
-    backend = {key: value for key, value in config.items() if key != _PLACE[kind]}
-    return replace(generated, backend=json.dumps(backend, sort_keys=True))
-
-
-def _init_basis(snapshot: Snapshot, generated: Generated, engine: str, early: str) -> Json:
-    """
-    Return what an init depends on, except the lock file, which init may write itself.
-    """
-    text = json.dumps([dict(generated.files), generated.backend], sort_keys=True)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    basis = {"snapshot": snapshot.digest, "generated": digest, "engine": engine}
-    return {**basis, "early": early} if early else basis
-
-
-def _backend_in_force(
-    directory: Path, settings: Mapping[str, Json]
-) -> tuple[str, Mapping[str, Json]]:
-    """
-    Return the type and the settings of the backend that the last ``init`` set up. Of the settings,
-    only ``settings`` ones and those that are not null: init lists every possible setting.
-    """
-    path = directory / ".terraform" / "terraform.tfstate"
-    try:
-        backend = json.loads(read_regular(path))["backend"]
-        config = {
-            key: value
-            for key, value in backend["config"].items()
-            if key in settings or value not in (None, [], {})
-        }
-        return str(backend["type"]), config
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as exc:
-        message = "init has set up no backend that can be read"
-        raise Invalid([Problem(message, Location(str(path)))]) from exc
+def _digest(content: Json) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
