@@ -78,7 +78,7 @@ def _take_call(invocation: Invocation, values: dict[str, Any]) -> RunCall:
     """
     from orchestrator.app.run.request import RunOptions
     from orchestrator.app.schedule import OnFailure
-    from orchestrator.app.steps.planned_step import PlanOptions
+    from orchestrator.app.steps.engine_plan import PlanOptions
     from orchestrator.project import BlueprintSelection
 
     project = invocation.project()

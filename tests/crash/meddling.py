@@ -37,7 +37,7 @@ from orchestrator.app.run.request import (
 )
 from orchestrator.app.schedule import OnFailure
 from orchestrator.app.services import Services
-from orchestrator.app.steps.planned_step import PlanOptions
+from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.cli.approval import TerminalApprover
 from orchestrator.cli.running import StopSignals
 from orchestrator.domain.values import replace

@@ -35,7 +35,7 @@ from orchestrator.app.run.request import (
     RunOptions,
     VerifyRequest,
 )
-from orchestrator.app.steps.planned_step import PlanOptions
+from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.cli.main import cli
 from orchestrator.domain.blueprint.blueprint import Backend, ProtectedResource
 from orchestrator.domain.blueprint.references import Template

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from orchestrator.app.commands.destroy import destroy
 from orchestrator.app.run.request import DestroyRequest, RunOptions
 from orchestrator.app.schedule import OnFailure
-from orchestrator.app.steps.planned_step import PlanOptions
+from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.domain.events.events import Event, ObjectEvent, PhaseStarted, StepFinished
 from orchestrator.domain.record.objects import ObjectRef, Resources
 from orchestrator.domain.record.record import OperationRecord, Retention

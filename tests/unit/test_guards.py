@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.app.steps.engine_plan import EnginePlan
 from orchestrator.app.steps.guards import (
     check_adopted,
     check_adopted_records,
@@ -19,7 +20,6 @@ from orchestrator.app.steps.guards import (
     check_state,
     check_vanished,
 )
-from orchestrator.app.steps.planned_step import EnginePlan
 from orchestrator.domain.events.events import ResourceDrift
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.provider_query.query import refresh_result

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.app.commands.destroy import destroy
 from orchestrator.app.run.request import DestroyRequest, RunOptions
-from orchestrator.app.steps.planned_step import PlanOptions
+from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.domain.blueprint.blueprint import CommandHook
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.events.events import Event, StepFinished

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 import pytest
 
-from orchestrator.app.steps.plan_changes import changed_inputs
+from orchestrator.app.steps.planned_step import changed_inputs
 from orchestrator.domain.blueprint.inputs import StepInputs, to_yaml
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
 from orchestrator.domain.blueprint.references import Unresolvable

@@ -23,7 +23,7 @@ from orchestrator.app.run.request import (
     RunOptions,
     VerifyRequest,
 )
-from orchestrator.app.steps.planned_step import PlanOptions
+from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.domain.blueprint.blueprint import CommandHook, ModuleHook
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.events.events import StepFinished

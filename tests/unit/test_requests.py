@@ -18,7 +18,7 @@ from orchestrator.app.run.request import (
     RunOptions,
 )
 from orchestrator.app.schedule import OnFailure
-from orchestrator.app.steps.planned_step import PlanOptions
+from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.cli.main import COMMANDS, command_named
 from orchestrator.cli.running import RunCall
 from orchestrator.project import BlueprintSelection

@@ -25,7 +25,7 @@ from orchestrator.app.run.request import (
     RunOptions,
 )
 from orchestrator.app.schedule import OnFailure
-from orchestrator.app.steps.planned_step import PlanOptions
+from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.domain.blueprint.stored_deployment import parse_deployment
 from orchestrator.domain.events.events import Note, RunFinished
 from orchestrator.domain.record.run_record import RunRecord

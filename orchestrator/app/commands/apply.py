@@ -26,8 +26,8 @@ from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome, failures_of
 from orchestrator.app.services import Services
 from orchestrator.app.steps.approved_plan import check_sources
+from orchestrator.app.steps.engine_plan import EnginePlan
 from orchestrator.app.steps.guards import check_children
-from orchestrator.app.steps.planned_step import EnginePlan
 from orchestrator.app.steps.preparation import (
     read_lock_file,
     store_deployment,

@@ -27,9 +27,8 @@ from orchestrator.app.schedule import Outcome, failures_of
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_adopted_records, check_dependents
 from orchestrator.app.steps.pipeline import StepPipeline
-from orchestrator.app.steps.plan_changes import recorded_inputs_text
 from orchestrator.app.steps.policy import check_policy_of_destroy, check_protected
-from orchestrator.app.steps.preparation import snapshot_of
+from orchestrator.app.steps.preparation import recorded_inputs_text, snapshot_of
 from orchestrator.domain.blueprint.blueprint import CommandHook, Deployment, ModuleHook, Step
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs

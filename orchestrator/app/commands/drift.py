@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from orchestrator.app.commands.plan_rows import diagnostics_of, plan_fault
 from orchestrator.app.inspection.read_context import orphaned_targets
 from orchestrator.app.run.composed_plan import ComposedStep, composed_plan
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module, steps_to_read
@@ -16,7 +17,6 @@ from orchestrator.app.run.request import PlanRequest, select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.guards import check_state
-from orchestrator.app.steps.plan_changes import diagnostics_of, plan_fault
 from orchestrator.app.steps.planned_step import CheckedPlan, check_plan, plan_step
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.documents.plan import DriftDocument, DriftedStep

@@ -19,9 +19,8 @@ from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import call_spec, mask_by_digest, pull
-from orchestrator.app.steps.plan_changes import recorded_inputs_text
-from orchestrator.app.steps.planned_step import write_variables
-from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.app.steps.engine_plan import write_variables
+from orchestrator.app.steps.preparation import PreparedStep, recorded_inputs_text
 from orchestrator.app.surgery.state_operation import (
     nothing_there,
     operate,

@@ -28,6 +28,7 @@ from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import check_objects_visible
 from orchestrator.app.steps.approved_plan import approved_step, check_approved
+from orchestrator.app.steps.engine_plan import Direction, PlanOptions
 from orchestrator.app.steps.guards import (
     check_adopted,
     check_dependents,
@@ -35,14 +36,7 @@ from orchestrator.app.steps.guards import (
     check_state,
     describe_doubts,
 )
-from orchestrator.app.steps.planned_step import (
-    STATE_REWRITTEN,
-    CheckedPlan,
-    Direction,
-    PlanOptions,
-    check_plan,
-    plan_step,
-)
+from orchestrator.app.steps.planned_step import STATE_REWRITTEN, CheckedPlan, check_plan, plan_step
 from orchestrator.app.steps.policy import check_protected, rego_violations
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step

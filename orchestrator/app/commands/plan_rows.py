@@ -8,14 +8,16 @@ from __future__ import annotations
 from typing import Literal
 
 from orchestrator.app.run.prepared_steps import PreparedSteps
-from orchestrator.app.steps.plan_changes import diagnostics_of, plan_fault
+from orchestrator.app.services import Services
 from orchestrator.domain.addresses import is_data_source
 from orchestrator.domain.blueprint.blueprint import Step
 from orchestrator.domain.documents.plan import PlanMethod, PlannedStep
 from orchestrator.domain.events.events import PlanReady, StepDeferred
+from orchestrator.domain.plan.changes import PlanDiagnostic
 from orchestrator.domain.record.objects import PlannedAction
+from orchestrator.domain.record.record import Diagnostic, Fault
 from orchestrator.domain.record.states import READY
-from orchestrator.errors import EngineFailed, OrchestratorError
+from orchestrator.errors import EngineFailed, OrchestratorError, Refused
 
 
 class PlanRows:
@@ -174,3 +176,21 @@ def _is_unread(exc: OrchestratorError) -> bool:
         return False
     errors = [diagnostic for diagnostic in diagnostics_of(exc) if diagnostic.severity == "error"]
     return bool(errors) and all(is_data_source(diagnostic.address or "") for diagnostic in errors)
+
+
+def plan_fault(services: Services, exc: OrchestratorError) -> Fault:
+    """
+    Return why a step could not be planned.
+    """
+    code = exc.reason if isinstance(exc, Refused) else exc.code
+    return Fault(code=code, phase="plan", summary=services.masker.mask(exc.message))
+
+
+def diagnostics_of(exc: OrchestratorError) -> tuple[PlanDiagnostic, ...]:
+    """
+    Return the engine's diagnostics about a step that could not be planned.
+    """
+    diagnostics = exc.diagnostics if isinstance(exc, EngineFailed) else ()
+    return tuple(
+        PlanDiagnostic.of_diagnostic(item) for item in diagnostics if isinstance(item, Diagnostic)
+    )

@@ -8,9 +8,9 @@ import itertools
 import re
 
 from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.steps.engine_plan import Direction, EnginePlan
 from orchestrator.app.steps.mutation import StepResult
 from orchestrator.app.steps.pipeline import BeforeMutation, StepPipeline
-from orchestrator.app.steps.planned_step import Direction, EnginePlan
 from orchestrator.domain.blueprint.blueprint import RetryRule
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import StepRetried

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf, current_module
 from orchestrator.app.steps.engine_calls import call, call_spec, patiently, pull
-from orchestrator.app.steps.planned_step import (
+from orchestrator.app.steps.engine_plan import (
     CHANGES,
     NO_CHANGES,
     Direction,

@@ -14,9 +14,10 @@ from typing import assert_never
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module
 from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.app.steps.mutation import StepResult, mutate, not_started
 from orchestrator.app.steps.pipeline import StepPipeline
-from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions, plan_step
+from orchestrator.app.steps.planned_step import CheckedPlan, plan_step
 from orchestrator.app.steps.preparation import store_deployment
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHook
 from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable

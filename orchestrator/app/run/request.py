@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from msgspec import Struct, field
 
 from orchestrator.app.schedule import OnFailure
-from orchestrator.app.steps.planned_step import PlanOptions
+from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.destroy import with_children
 from orchestrator.domain.record.record import Lineage

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import mask_by_digest, pull
-from orchestrator.app.steps.plan_changes import recorded_inputs_text
-from orchestrator.app.steps.preparation import ModuleSource, PreparedStep
+from orchestrator.app.steps.preparation import ModuleSource, PreparedStep, recorded_inputs_text
 from orchestrator.app.steps.settling import RecalledInputs
 from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.inputs import (

@@ -11,8 +11,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from orchestrator.app.services import Services
+from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.app.steps.guards import check_vanished
-from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions
+from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.app.steps.provider_query import (
     QueryContext,
     ScratchRoot,

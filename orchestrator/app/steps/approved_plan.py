@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from orchestrator.app.services import Services
-from orchestrator.app.steps.planned_step import CheckedPlan, Direction
+from orchestrator.app.steps.engine_plan import Direction
+from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.blueprint import CommandHook, Deployment, Hook
 from orchestrator.domain.blueprint.inputs import StepInputs, digest

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from orchestrator.app.session import Session
-from orchestrator.app.steps.planned_step import Direction, PlanOptions
+from orchestrator.app.steps.engine_plan import Direction, PlanOptions
 from orchestrator.app.steps.preparation import (
     PreparedStep,
     state_encryption,

@@ -24,8 +24,15 @@ from orchestrator.app.steps.absence import (
 from orchestrator.app.steps.approved_plan import check_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
+from orchestrator.app.steps.engine_plan import (
+    Direction,
+    EnginePlan,
+    PlanOptions,
+    can_ask,
+    plan_and_ask,
+    write_variables,
+)
 from orchestrator.app.steps.guards import check_adopted, check_retained, check_state
-from orchestrator.app.steps.interactive_apply import is_possible, plan_and_ask
 from orchestrator.app.steps.mutation import (
     StepResult,
     call_engine,
@@ -37,15 +44,11 @@ from orchestrator.app.steps.mutation import (
 )
 from orchestrator.app.steps.planned_step import (
     CheckedPlan,
-    Direction,
-    EnginePlan,
     MissingObjects,
-    PlanOptions,
     StateCheck,
     check_plan,
     plan_step,
     warn_of_shared_objects,
-    write_variables,
 )
 from orchestrator.app.steps.policy import check_policy, check_protected_since
 from orchestrator.app.steps.preparation import PreparedStep
@@ -292,7 +295,7 @@ class StepPipeline:
         plan has to be made and saved.
         """
         may_wait = may_wait and self.verb == "apply" and self._engine_plan is None
-        if not may_wait or not is_possible(self.session, self.prepared, self.options):
+        if not may_wait or not can_ask(self.session, self.prepared, self.options):
             return self._engine_plan
         self._asked = True
         spec, var_file = self._apply_spec, self.var_file

@@ -5,46 +5,47 @@ Plans one step: a plan file and its content, made the same way by ``plan``, ``ap
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct
-
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import (
-    call,
-    call_spec,
-    failure,
-    ignore_message,
-    patiently,
-    pull,
-)
+from orchestrator.app.steps.engine_plan import Direction, EnginePlan, PlanOptions, make_plan
 from orchestrator.app.steps.guards import check_missing_objects, check_state, check_vanished
-from orchestrator.app.steps.plan_changes import plan_changes
-from orchestrator.app.steps.preparation import PreparedStep, refusal_rules, state_encryption
+from orchestrator.app.steps.preparation import (
+    PreparedStep,
+    recorded_inputs_text,
+    refusal_rules,
+    state_encryption,
+)
 from orchestrator.domain.addresses import instance_keys, parse_address
-from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.blueprint.inputs import StepInputs, digest
+from orchestrator.domain.blueprint.recorded_inputs import RecordedInputs, read_recorded_inputs
 from orchestrator.domain.events.events import PlanReady
-from orchestrator.domain.events.journal import Journal, adds_up
-from orchestrator.domain.plan.approval import Approval
-from orchestrator.domain.plan.changes import PlanContent
+from orchestrator.domain.events.journal import Journal
+from orchestrator.domain.masking import Masker
+from orchestrator.domain.plan.changes import (
+    UNKNOWN,
+    InputChange,
+    PlanChanges,
+    PlanContent,
+    PlanDiagnostic,
+)
 from orchestrator.domain.provider_query.query import RefreshResult, refresh_result
 from orchestrator.domain.provider_query.scope import differing, fingerprint, scope
 from orchestrator.domain.provider_state import PulledState, StateObject
 from orchestrator.domain.record.objects import (
-    AbsenceMethod,
     Doubt,
     ObjectKey,
-    ObjectRef,
     PlannedAction,
     SettledDoubt,
-    moves,
 )
-from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.record import SENSITIVE, OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.text import Json, did_you_mean
+from orchestrator.domain.redaction import redacted
+from orchestrator.domain.secrets import value_at, without_leaves
+from orchestrator.domain.text import did_you_mean
 from orchestrator.domain.transitions.doubts import (
     StateObservation,
     missing_from_state,
@@ -53,14 +54,7 @@ from orchestrator.domain.transitions.doubts import (
     with_vanished,
 )
 from orchestrator.domain.values import replace
-from orchestrator.errors import Invalid, OrchestratorError, Problem
-from orchestrator.ports.engine import CallResult, Plan, PlanMode, ShowPlan
-from orchestrator.ports.workdir import WorkDir
-
-Direction = Literal["apply", "destroy"]
-
-#: Exit codes of a detailed plan.
-NO_CHANGES, CHANGES = 0, 2
+from orchestrator.errors import Invalid, OrchestratorError, Problem, StoreUnavailable
 
 #: Why an apply without any change is carried out all the same.
 STATE_REWRITTEN = "its provider state is to be encrypted in another way: it is rewritten"
@@ -71,101 +65,6 @@ MissingObjects = Literal["refused", "doubted"]
 
 #: Holds a provider state against a record: Refused, or a note, or None.
 StateCheck = Callable[[str, OperationRecord | None, PulledState, str], str | None]
-
-
-class PlanOptions(Struct, frozen=True):
-    """
-    The user's options for plan and mutation of a step.
-
-    ``approved`` is ``--yes``; ``accept_vanished`` its reason. Durations are in the engine's
-    notation. With ``values`` the plan is read with all values, for display: one more engine call.
-    With an ``approval`` a step is changed only within that; if it was ``reviewed`` at a terminal,
-    changes beyond it are asked for. ``override_policy`` is the reason to override the policy;
-    without ``locking`` a plan does not lock the provider state. ``only_refresh`` plans only the
-    changes of a refresh.
-    """
-
-    approved: bool = False
-    refresh: bool = True
-    replace: tuple[str, ...] = ()
-    targets: tuple[str, ...] = ()
-    parallelism: int | None = None
-    lock_timeout: str | None = None
-    accept_vanished: str | None = None
-    accept_adopted: str | None = None
-    accept_replaced: str | None = None
-    verify_absence: AbsenceMethod | None = None
-    values: bool = False
-    override_policy: str | None = None
-    locking: bool = True
-    only_refresh: bool = False
-    approval: Approval | None = None
-    reviewed: bool = False
-
-    @property
-    def refreshes_all(self) -> bool:
-        """
-        Whether the plan refreshes every object; a targeted one does not.
-        """
-        return self.refresh and not self.targets
-
-    def mode(self, direction: Direction) -> PlanMode:
-        """
-        Return the engine's planning mode.
-        """
-        if direction == "destroy":
-            return "destroy"
-        return "refresh-only" if self.only_refresh else "normal"
-
-    def request(self, direction: Direction, file: Path, var_file: Path) -> Plan:
-        """
-        Return the engine call that makes the plan.
-        """
-        return Plan(
-            out=file,
-            mode=self.mode(direction),
-            var_file=var_file,
-            refresh=self.refresh,
-            replace=self.replace,
-            targets=self.targets,
-            parallelism=self.parallelism,
-            lock_timeout=self.lock_timeout,
-            detailed=True,
-            lock=self.locking,
-        )
-
-
-class EnginePlan(Struct, frozen=True):
-    """
-    A plan of the engine, before it is checked. ``before`` is the provider state it was made from;
-    ``changed``: the engine reports changes; ``content`` is its content, if it was read. With
-    ``waits`` there is no file: the engine waits for approval.
-    """
-
-    direction: Direction
-    file: Path
-    journal: Journal
-    before: PulledState
-    changed: bool
-    content: PlanContent | None = None
-    waits: bool = False
-
-    @property
-    def destroyed(self) -> tuple[ObjectRef, ...]:
-        """
-        The objects that it deletes or replaces, by the types that they had before it.
-        """
-        # A plan may move and remove an object at once, as one of another type.
-        earlier = {
-            item.address: item.previous_address or item.address
-            for item in self.journal.planned
-            if item.action in ("delete", "replace")
-        }
-        return tuple(
-            ref.model_copy(update={"type": parse_address(earlier[ref.address]).type})
-            for ref in self.before.inventory
-            if ref.address in earlier
-        )
 
 
 class CheckedPlan(EnginePlan, frozen=True, kw_only=True):
@@ -206,24 +105,13 @@ def _check_addresses_known(
     problems = [
         Problem(f"{target}: there is no object {address}", hint=did_you_mean(address, addresses))
         for address in (*options.replace, *options.targets)
-        if "data." not in address and not any(_within(item, address) for item in addresses)
+        if "data." not in address
+        and not any(
+            it == address or it.startswith((f"{address}[", f"{address}.")) for it in addresses
+        )
     ]
     if problems:
         raise Invalid(problems)
-
-
-def _within(address: str, selected: str) -> bool:
-    return address == selected or address.startswith((f"{selected}[", f"{selected}."))
-
-
-def write_variables(
-    services: Services, file: Path, inputs: StepInputs, extra: Mapping[str, Json]
-) -> None:
-    """
-    Write the variable file of a call: 0600, removed when the call ends. One value per line, because
-    the engine quotes the line of a value that it rejects.
-    """
-    services.files.write_input(file, json.dumps({**inputs.values, **extra}, indent=0))
 
 
 def plan_step(
@@ -246,61 +134,21 @@ def plan_step(
     is not the recorded one (``check`` decides) or all objects have vanished, InDoubt if recorded
     objects have left the state and ``missing_objects`` are refused.
     """
-    file, var_file = evidence / "plan.tfplan", evidence / "inputs.tfvars.json"
-    request, step = options.request(direction, file, var_file), prepared.step.name
-
-    def make(name: str) -> EnginePlan:
-        def attempt(number: int) -> CallResult:
-            write_variables(services, var_file, inputs, prepared.work_dir.variables)
-            # Secrets must not stay behind if we are killed; for others no wrapper is worth it.
-            secret = (var_file,) if inputs.secrets or prepared.work_dir.variables else ()
-            spec = call_spec(
-                services, prepared.work_dir, evidence, f"{name}-{number}", delete_after=secret
-            )
-            try:
-                return call(services, request, spec, stop=services.stop)
-            finally:
-                var_file.unlink(missing_ok=True)
-
-        result = patiently(services, step, "plan", attempt)
-        if result.exit_code not in (NO_CHANGES, CHANGES) or services.stop.stopping:
-            raise failure(result, "plan", services.stop)
-        journal = Journal.of(result.messages, whole=result.complete)
-        in_plan = services.engine.state_in_plan(file)
-        # The event stream is a summary. Where it does not add up to what the engine says of the
-        # plan, or does not tell a deposed object from its successor, or what changed outside from
-        # another notation of it, the plan itself is asked; what is not understood even then counts
-        # as a change.
-        changed = result.exit_code == CHANGES
-        before = in_plan or pull(services, prepared.work_dir, evidence, f"pull-before-{name}")
-        displaced = any(item.deposed for item in before.objects)
-        explained = not displaced and adds_up(result.messages, changed=changed)
-        news = journal.changes or journal.outputs or journal.drifted or journal.diagnostics
-        content = None
-        drifted = any(item.action != "delete" for item in journal.drifted)
-        if not explained or drifted or (options.values and (changed or news)):
-            content = plan_content(services, prepared.work_dir, evidence, file, name)
-        if content is not None and not explained:
-            journal = journal.with_content(content)
-            changed = changed and not content.only_reads_for_checks
-        # The plan's own copy of the state has its moves, and what it imports, which nobody has yet.
-        if in_plan is None:
-            before = before.moved(moves(journal.planned))
-        before = before.without({item.address for item in journal.planned if item.imports})
-        return EnginePlan(direction, file, journal, before, changed, content)
-
+    make = partial(
+        make_plan, services, prepared, inputs, options, direction=direction, evidence=evidence
+    )
     try:
         plan = make("plan")
         # A provider may answer "not found" once about what is there: before anything is made again
         # or left out of a destroy, it is read a second time. If all is lost nothing goes on anyway.
         dropped = _dropped(services, plan)
         if dropped and len(dropped) < len(plan.before.objects) and options.accept_vanished is None:
-            labels = ", ".join(item.label for item in dropped)
+            labels, step = ", ".join(item.label for item in dropped), prepared.step.name
             services.note(f"not found, read a second time: {labels}", level="warning", step=step)
             plan = make("plan-again")
         return check_plan(services, prepared, inputs, options, plan, check, missing_objects)
     except OrchestratorError:
-        file.unlink(missing_ok=True)
+        (evidence / "plan.tfplan").unlink(missing_ok=True)
         raise
 
 
@@ -471,19 +319,6 @@ def _deleted_earlier(
     return () if differing(record.scope, now, providers) else deleted
 
 
-def plan_content(
-    services: Services, work_dir: WorkDir, evidence: Path, file: Path, name: str
-) -> PlanContent:
-    spec = call_spec(services, work_dir, evidence, f"show-{name}")
-    try:
-        result = services.engine.call(
-            ShowPlan(file), spec, stop=services.stop, observe=ignore_message
-        )
-        return services.engine.plan_content(result)
-    finally:
-        services.engine.discard(spec)
-
-
 def _dropped(services: Services, plan: EnginePlan) -> tuple[StateObject, ...]:
     """
     Return the objects that the plan's refresh removed from the provider state, including deposed
@@ -499,3 +334,86 @@ def _dropped(services: Services, plan: EnginePlan) -> tuple[StateObject, ...]:
         for item in plan.before.objects
         if (item.address, item.id, item.deposed) not in remaining
     )
+
+
+# The changes in a plan for display: values, inputs, warnings.
+
+
+_NOT_SET = "not set: the default of the module"
+
+
+def changed_inputs(applied: RecordedInputs, now: StepInputs, key: bytes) -> tuple[InputChange, ...]:
+    """
+    Return the inputs that differ. Secrets are compared by their keyed digests.
+    """
+    names = dict.fromkeys([*now.values, *applied.values])
+    changes = (_changed_input(name, applied, now, key) for name in names)
+    return tuple(change for change in changes if change is not None)
+
+
+def _changed_input(
+    name: str, applied: RecordedInputs, now: StepInputs, key: bytes
+) -> InputChange | None:
+    secrets = {path for path in (*applied.digests, *now.secrets) if path[0] == name}
+    hidden = {path[1:] for path in secrets}
+    before = without_leaves(applied.values.get(name), hidden)
+    after = without_leaves(now.values.get(name), hidden)
+    other_secret = False
+    for path in secrets:
+        new = value_at(dict(now.values), path)
+        old = applied.digests.get(path) or digest(value_at(dict(applied.values), path), key)
+        other_secret = other_secret or old != digest(new, key)
+    if before == after and not other_secret:
+        return None
+    whole, known = () in hidden, after != UNKNOWN
+    return InputChange(
+        name=name,
+        before=None if whole else before,
+        after=None if whole or not known else after,
+        known=known,
+        sensitive=whole or other_secret,
+        source=now.sources.get(name, _NOT_SET),
+    )
+
+
+def plan_changes(
+    services: Services,
+    prepared: PreparedStep,
+    inputs: StepInputs | None,
+    content: PlanContent,
+    journal: Journal,
+) -> PlanChanges:
+    """
+    Return the changes in a plan, masked; ``inputs`` are compared with those of the last apply.
+    """
+    record, snapshot = prepared.record, prepared.snapshot
+    changes = content.changes.model_copy(
+        update={
+            "inputs_changed": () if inputs is None else _inputs_changed(services, record, inputs),
+            "module_changed": inputs is not None
+            and record is not None
+            and record.module_digest not in (None, snapshot.digest),
+            "diagnostics": tuple(
+                PlanDiagnostic.of_diagnostic(item) for item in dict.fromkeys(journal.diagnostics)
+            ),
+        }
+    )
+    # What the plan calls sensitive is hidden here, and no secret of the run: only who looks at a
+    # plan has read it, and a record must not depend on whether somebody did.
+    return redacted(redacted(changes, services.masker), Masker(content.secrets))
+
+
+def _inputs_changed(
+    services: Services, record: OperationRecord | None, inputs: StepInputs
+) -> tuple[InputChange, ...]:
+    if record is None or record.inputs_digest == inputs.digest(services.key):
+        return ()
+    try:
+        text = recorded_inputs_text(services, record)
+    except StoreUnavailable as exc:
+        services.note(exc.message, level="warning")
+        return ()
+    if text is None:
+        return ()
+    applied = read_recorded_inputs(text, lambda _path, _origin: SENSITIVE)
+    return changed_inputs(applied, inputs, services.key)

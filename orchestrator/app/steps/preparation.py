@@ -253,6 +253,30 @@ def applied_outputs(services: Services, deployment: str, step: str) -> Sequence[
     return tuple(outputs.values())
 
 
+def recorded_inputs_text(services: Services, record: OperationRecord | None) -> bytes | None:
+    """
+    Return the document with a target's recorded inputs, None if it was never applied.
+
+    Raises StoreUnavailable if neither the store nor the run on this machine has what the record
+    names.
+    """
+    if record is None or record.resolved_inputs_file is None:
+        return None
+    stored = services.store.blob(record.resolved_inputs_file)
+    match record.resolved_inputs_file.split("/", 4):
+        case ["runs", run_id, "steps", _, name] if stored is None:  # an export has records only
+            stored = services.files.masked(run_id, record.target.step).get(name)
+        case _:
+            pass
+    if stored is None:
+        raise StoreUnavailable(
+            f"{record.target}: the recorded inputs {record.resolved_inputs_file} are "
+            "not in the operation store",
+            hint="is it the store that the target was applied with?",
+        )
+    return stored
+
+
 def lay_out(
     services: Services,
     deployment: Deployment,

@@ -19,7 +19,8 @@ from msgspec import Struct, field
 from orchestrator.app.services import Services
 from orchestrator.app.session import Session
 from orchestrator.app.steps.engine_calls import call, call_spec, failure, patiently, pull
-from orchestrator.app.steps.planned_step import CheckedPlan, write_variables
+from orchestrator.app.steps.engine_plan import write_variables
+from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.app.steps.preparation import PreparedStep, state_encryption
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.inputs import ReferenceScope, StepInputs, digest

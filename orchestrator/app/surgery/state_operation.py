@@ -14,8 +14,8 @@ from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.engine_calls import call_spec, pull
+from orchestrator.app.steps.engine_plan import PlanOptions, write_variables
 from orchestrator.app.steps.mutation import StepResult, call_engine, mutate, relay
-from orchestrator.app.steps.planned_step import PlanOptions, write_variables
 from orchestrator.app.steps.preparation import PreparedStep, check_recorded_state
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import Message
