@@ -8,12 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import TRIES, patiently
 from orchestrator.domain.events.events import StepRetried
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.values import replace
-from orchestrator.ports.engine import CallResult
+from orchestrator.ports.engine import CallResult, CallSpec, Init
+from orchestrator.ports.workdir import WorkDir
 from tests.fakes.clock import SetStop
+from tests.fakes.engine import FakeEngine
 from tests.fakes.services import Premises
 
 DONE = CallResult(0, (), complete=True)
@@ -28,6 +31,26 @@ def there() -> Iterator[Premises]:
 
 def failed(said: str) -> CallResult:
     return CallResult(1, (Diagnostic(summary=said),), complete=True)
+
+
+class Answers(FakeEngine):
+    """
+    An engine whose calls end as was said.
+    """
+
+    def __init__(self, results: Iterator[CallResult]) -> None:
+        self.results = results
+
+    def call(self, *_: object, **__: object) -> CallResult:
+        return next(self.results)
+
+    def discard(self, spec: CallSpec) -> None:
+        pass
+
+
+def init(services: Services, there: Premises) -> CallResult:
+    work_dir = WorkDir(services.root, "", "local", {}, init_needed=True)
+    return patiently(services, "web", "init", Init(), work_dir, services.root, "init")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +74,7 @@ def test_a_passing_error_is_waited_for_a_few_times(
     """
     left = iter(results)
 
-    ended = patiently(there.services, "web", "init", lambda _: next(left))
+    ended = init(replace(there.services, engine=Answers(left)), there)
 
     retries = [event for event in there.told.events if isinstance(event, StepRetried)]
     assert ended.exit_code == code
@@ -65,4 +88,4 @@ def test_after_a_signal_nothing_is_tried_again(there: Premises) -> None:
     """
     stopping = replace(there.services, stop=SetStop(after=1))
     left = iter([failed("connection reset"), DONE])
-    assert patiently(stopping, "web", "init", lambda _: next(left)).exit_code == 1
+    assert init(replace(stopping, engine=Answers(left)), there).exit_code == 1

@@ -18,8 +18,7 @@ from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import call_spec, mask_by_digest, pull
-from orchestrator.app.steps.engine_plan import write_variables
+from orchestrator.app.steps.engine_calls import call_spec, mask_by_digest, pull, write_variables
 from orchestrator.app.steps.preparation import PreparedStep, recorded_inputs_text
 from orchestrator.app.surgery.state_operation import (
     nothing_there,
@@ -71,7 +70,8 @@ def look(
         options, var_file = ["-no-color"], evidence / "inputs.tfvars.json"
         if command.takes_variables:
             inputs = steps.values.recorded_inputs(prepared)
-            write_variables(services, var_file, inputs, prepared.work_dir.variables)
+            values = {**inputs.values, **prepared.work_dir.variables}
+            write_variables(services, var_file, values)
             options.append(f"-var-file={var_file}")
         spec = call_spec(services, prepared.work_dir, evidence, "exec", delete_after=(var_file,))
         result = services.engine.call(

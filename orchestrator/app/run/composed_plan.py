@@ -7,16 +7,15 @@ on their own.
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from msgspec import Struct
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf, current_module
-from orchestrator.app.steps.engine_calls import call, call_spec, patiently, pull
+from orchestrator.app.schedule import failures_of
+from orchestrator.app.steps.engine_calls import patiently, pull
 from orchestrator.app.steps.engine_plan import (
     CHANGES,
     NO_CHANGES,
@@ -24,7 +23,6 @@ from orchestrator.app.steps.engine_plan import (
     EnginePlan,
     PlanOptions,
     plan_content,
-    write_variables,
 )
 from orchestrator.app.steps.preparation import PreparedStep, state_encryption
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -254,15 +252,16 @@ class _Composed:
     def _call(
         self, request: Request, evidence: Path, name: str, var_file: Path | None = None
     ) -> CallResult:
-        services = self._services
-
-        def attempt(number: int) -> CallResult:
-            if var_file is not None:
-                write_variables(services, var_file, StepInputs(self._values, {}), {})
-            spec = call_spec(services, self._work_dir, evidence, f"{name}-{number}")
-            return call(services, request, spec, stop=services.stop)
-
-        return patiently(services, "", "plan", attempt)
+        return patiently(
+            self._services,
+            "",
+            "plan",
+            request,
+            self._work_dir,
+            evidence,
+            name,
+            variables=None if var_file is None else (var_file, self._values),
+        )
 
     def _note_failure(self, result: CallResult) -> None:
         """
@@ -380,22 +379,20 @@ def _states(steps: PreparedSteps, names: Iterable[str], evidence: Path) -> dict[
     step's own plan names the holder), or whose numbers would be rounded by merging.
     """
     states: dict[str, PulledState] = {}
+    names = [*names]
 
-    def read(numbered: tuple[int, str]) -> None:
-        number, name = numbered
+    def read(name: str) -> None:
         prepared = steps.prepared[name]
         if steps.services.workdirs.state_locked(prepared.work_dir):
             return
-        with contextlib.suppress(OrchestratorError):
-            # In a directory of its own, which a call that writes makes: with its output each call
-            # removes the place where another one is about to write.
-            place = evidence / f"pull-{number}"
-            state = pull(steps.services, prepared.work_dir, place, "pull")
-            if state.exact:
-                states[name] = state
+        # In a directory of its own, which a call that writes makes: with its output each call
+        # removes the place where another one is about to write.
+        place = evidence / f"pull-{names.index(name)}"
+        state = pull(steps.services, prepared.work_dir, place, "pull")
+        if state.exact:
+            states[name] = state
 
-    with ThreadPoolExecutor(steps.jobs, thread_name_prefix="pull") as pool:
-        list(pool.map(read, enumerate(names)))
+    failures_of(names, read, jobs=steps.jobs)
     return states
 
 

@@ -4,10 +4,14 @@ Engine calls that mutate nothing: retried on transient errors, with masked outpu
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
 
 from orchestrator.app.services import Services, stopped
 from orchestrator.domain.blueprint.inputs import digest
@@ -44,16 +48,45 @@ DAMAGED_STATE = re.compile(
 )
 
 
+def write_variables(services: Services, file: Path, values: Mapping[str, Json]) -> None:
+    """
+    Write the variable file of a call: 0600, removed when the call ends. One value per line, because
+    the engine quotes the line of a value that it rejects.
+    """
+    services.files.write_input(file, json.dumps(values, indent=0))
+
+
 def patiently(
-    services: Services, step: str, phase: str, attempt: Callable[[int], CallResult]
+    services: Services,
+    step: str,
+    phase: str,
+    request: Request,
+    work_dir: WorkDir,
+    evidence: Path,
+    name: str,
+    *,
+    variables: tuple[Path, Mapping[str, Json]] | None = None,
+    delete_after: tuple[Path, ...] = (),
 ) -> CallResult:
     """
-    Return the result of a call that mutates nothing, retried on transient errors.
+    Return the result of a call that mutates nothing, retried on transient errors. ``variables`` are
+    its variable file and the values to write there.
     """
-    for number in range(1, TRIES):
-        result = attempt(number)
+    for number in itertools.count(1):
+        spec = call_spec(
+            services, work_dir, evidence, f"{name}-{number}", delete_after=delete_after
+        )
+        try:
+            if variables is not None:
+                write_variables(services, *variables)
+            result = call(services, request, spec, stop=services.stop)
+        finally:
+            if variables is not None:
+                variables[0].unlink(missing_ok=True)
+        if number == TRIES or result.exit_code == 0 or services.stop.stopping:
+            return result
         error = error_text(result)
-        if result.exit_code == 0 or services.stop.stopping or not TRANSIENT.search(error):
+        if not TRANSIENT.search(error):
             return result
         services.sink.emit(
             StepRetried(
@@ -65,7 +98,7 @@ def patiently(
             )
         )
         services.pause(float(2**number))
-    return attempt(TRIES)
+    raise AssertionError("the last try ends the loop")
 
 
 def call(services: Services, request: Request, spec: CallSpec, *, stop: StopToken) -> CallResult:
@@ -164,26 +197,25 @@ def call_spec(
     )
 
 
-class KillOnly:
+class KillOnly(Struct, frozen=True):
     """
     The stop token for reading what a mutation left: such a call completes even during a stop,
     unless killing is requested.
     """
 
-    def __init__(self, stop: StopToken) -> None:
-        self._stop = stop
+    stop: StopToken
 
     @property
     def stopping(self) -> bool:
-        return self._stop.killing
+        return self.stop.killing
 
     @property
     def killing(self) -> bool:
-        return self._stop.killing
+        return self.stop.killing
 
     @property
     def exit_code(self) -> int:
-        return self._stop.exit_code
+        return self.stop.exit_code
 
 
 def pull_after(

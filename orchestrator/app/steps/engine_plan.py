@@ -4,8 +4,7 @@ Plans of a step by the engine: how they are made, and what they hold before they
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,12 +13,12 @@ from msgspec import Struct
 from orchestrator.app.services import Services
 from orchestrator.app.session import Session
 from orchestrator.app.steps.engine_calls import (
-    call,
     call_spec,
     failure,
     ignore_message,
     patiently,
     pull,
+    write_variables,
 )
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -35,10 +34,8 @@ from orchestrator.domain.plan.changes import PlanContent
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import AbsenceMethod, ObjectRef, moves
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.text import Json
 from orchestrator.domain.addresses import parse_address
 from orchestrator.ports.engine import (
-    CallResult,
     CallSpec,
     Cancel,
     Plan,
@@ -149,16 +146,6 @@ class EnginePlan(Struct, frozen=True):
         )
 
 
-def write_variables(
-    services: Services, file: Path, inputs: StepInputs, extra: Mapping[str, Json]
-) -> None:
-    """
-    Write the variable file of a call: 0600, removed when the call ends. One value per line, because
-    the engine quotes the line of a value that it rejects.
-    """
-    services.files.write_input(file, json.dumps({**inputs.values, **extra}, indent=0))
-
-
 def make_plan(
     services: Services,
     prepared: PreparedStep,
@@ -175,19 +162,19 @@ def make_plan(
     file, var_file = evidence / "plan.tfplan", evidence / "inputs.tfvars.json"
     request = options.request(direction, file, var_file)
 
-    def attempt(number: int) -> CallResult:
-        write_variables(services, var_file, inputs, prepared.work_dir.variables)
-        # Secrets must not stay behind if we are killed; for others no wrapper is worth it.
-        secret = (var_file,) if inputs.secrets or prepared.work_dir.variables else ()
-        spec = call_spec(
-            services, prepared.work_dir, evidence, f"{name}-{number}", delete_after=secret
-        )
-        try:
-            return call(services, request, spec, stop=services.stop)
-        finally:
-            var_file.unlink(missing_ok=True)
-
-    result = patiently(services, prepared.step.name, "plan", attempt)
+    # Secrets must not stay behind if we are killed; for others no wrapper is worth it.
+    variables = prepared.work_dir.variables
+    result = patiently(
+        services,
+        prepared.step.name,
+        "plan",
+        request,
+        prepared.work_dir,
+        evidence,
+        name,
+        variables=(var_file, {**inputs.values, **variables}),
+        delete_after=(var_file,) if inputs.secrets or variables else (),
+    )
     if result.exit_code not in (NO_CHANGES, CHANGES) or services.stop.stopping:
         raise failure(result, "plan", services.stop)
     journal = Journal.of(result.messages, whole=result.complete)
@@ -276,7 +263,7 @@ def plan_and_ask(
     before = pull(services, prepared.work_dir, spec.evidence, "pull-before-plan")
     if before.objects or before.outputs:
         return None
-    write_variables(services, var_file, inputs, prepared.work_dir.variables)
+    write_variables(services, var_file, {**inputs.values, **prepared.work_dir.variables})
     request = PlanAndAsk(var_file, options.parallelism, options.lock_timeout)
     result = services.engine.call(request, spec, stop=services.stop, observe=ignore_message)
     var_file.unlink(missing_ok=True)  # it is read by now

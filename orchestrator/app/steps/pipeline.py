@@ -23,14 +23,13 @@ from orchestrator.app.steps.absence import (
 )
 from orchestrator.app.steps.approved_plan import check_approved
 from orchestrator.app.steps.attempt_facts import AttemptFacts
-from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
+from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull, write_variables
 from orchestrator.app.steps.engine_plan import (
     Direction,
     EnginePlan,
     PlanOptions,
     can_ask,
     plan_and_ask,
-    write_variables,
 )
 from orchestrator.app.steps.guards import check_adopted, check_retained, check_state
 from orchestrator.app.steps.mutation import (
@@ -444,8 +443,8 @@ class StepPipeline:
             return Approve()
         ephemeral = self.prepared.snapshot.has_ephemeral_variables
         if ephemeral:
-            variables = self.prepared.work_dir.variables
-            write_variables(self.services, self.var_file, self.inputs, variables)
+            values = {**self.inputs.values, **self.prepared.work_dir.variables}
+            write_variables(self.services, self.var_file, values)
         return Apply(
             plan=plan.file,
             var_file=self.var_file if ephemeral else None,

@@ -42,7 +42,7 @@ from orchestrator.domain.text import Json, ValuePath
 from orchestrator.domain.transitions.assessment import RefusalRules
 from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, Invalid, Problem, Refused, StoreUnavailable
-from orchestrator.ports.engine import CallResult, EngineInfo, Exec, Init
+from orchestrator.ports.engine import EngineInfo, Exec, Init
 from orchestrator.ports.workdir import Secret, Snapshot, WorkDir, WorkDirConfig
 
 # Blobs that are written only where the store does not hold the same bytes already.
@@ -372,11 +372,8 @@ def initialise(
     """
     services.report_phase(step, "init")
 
-    def attempt(number: int) -> CallResult:
-        spec = call_spec(services, work_dir, evidence, f"init-{serial}-{number}")
-        return call(services, Init(work_dir.backend_file), spec, stop=services.stop)
-
-    result = patiently(services, step, "init", attempt)
+    request, name = Init(work_dir.backend_file), f"init-{serial}"
+    result = patiently(services, step, "init", request, work_dir, evidence, name)
     if (
         result.exit_code != 0
         and not snapshot.has_lock_file

@@ -18,8 +18,13 @@ from msgspec import Struct, field
 
 from orchestrator.app.services import Services
 from orchestrator.app.session import Session
-from orchestrator.app.steps.engine_calls import call, call_spec, failure, patiently, pull
-from orchestrator.app.steps.engine_plan import write_variables
+from orchestrator.app.steps.engine_calls import (
+    call,
+    call_spec,
+    failure,
+    patiently,
+    pull,
+)
 from orchestrator.app.steps.planned_step import CheckedPlan
 from orchestrator.app.steps.preparation import PreparedStep, state_encryption
 from orchestrator.domain.addresses import parse_address
@@ -43,7 +48,7 @@ from orchestrator.domain.record.objects import ObjectRef
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.values import replace
 from orchestrator.errors import EngineFailed, Invalid, Refused
-from orchestrator.ports.engine import CallResult, EngineInfo, Init, Plan, Push
+from orchestrator.ports.engine import EngineInfo, Init, Plan, Push
 from orchestrator.ports.workdir import WorkDir
 
 # A private copy of a step's root on a local provider state: where a provider is asked, and where
@@ -113,14 +118,18 @@ class ScratchRoot(Struct, frozen=True):
             targets=query.targets,
         )
 
-        def attempt(number: int) -> CallResult:
-            write_variables(services, var_file, inputs, work_dir.variables)
-            name = f"query-{query_number}-{number}"
-            spec = call_spec(services, work_dir, self.evidence, name, delete_after=(var_file,))
-            return call(services, request, spec, stop=services.stop)
-
         try:
-            result = patiently(services, self.step, "readback", attempt)
+            result = patiently(
+                services,
+                self.step,
+                "readback",
+                request,
+                work_dir,
+                self.evidence,
+                f"query-{query_number}",
+                variables=(var_file, {**inputs.values, **work_dir.variables}),
+                delete_after=(var_file,),
+            )
         finally:
             plan_file.unlink(missing_ok=True)
         return read_result(query, result.messages, succeeded=result.exit_code == 0)
@@ -144,11 +153,7 @@ def scratch_root(
             prepared.work_dir, place, extra=query.files(sources) if query else {}
         )
 
-        def attempt(number: int) -> CallResult:
-            spec = call_spec(services, work_dir, evidence, f"query-init-{number}")
-            return call(services, Init(), spec, stop=services.stop)
-
-        result = patiently(services, name, "readback", attempt)
+        result = patiently(services, name, "readback", Init(), work_dir, evidence, "query-init")
         if result.exit_code != 0:
             raise failure(result, "readback", services.stop)
         yield ScratchRoot(services, name, work_dir, prepared.engine, evidence)

@@ -13,8 +13,8 @@ from pathlib import Path
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.steps.attempt_facts import AttemptFacts
-from orchestrator.app.steps.engine_calls import call_spec, pull
-from orchestrator.app.steps.engine_plan import PlanOptions, write_variables
+from orchestrator.app.steps.engine_calls import call_spec, pull, write_variables
+from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.app.steps.mutation import StepResult, call_engine, mutate, relay
 from orchestrator.app.steps.preparation import PreparedStep, check_recorded_state
 from orchestrator.domain.blueprint.inputs import StepInputs
@@ -107,7 +107,8 @@ def operate(
     def begin() -> Surgery | Apply:
         services.note(shown, step=name)
         if inputs is not None:
-            write_variables(services, var_file, inputs, prepared.work_dir.variables)
+            values = {**inputs.values, **prepared.work_dir.variables}
+            write_variables(services, var_file, values)
         _start_imports(runner, marker)
         return request(var_file)
 
