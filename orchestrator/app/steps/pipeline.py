@@ -22,7 +22,6 @@ from orchestrator.app.steps.absence import (
     with_state_to_ask,
 )
 from orchestrator.app.steps.approved_plan import check_approved
-from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull, write_variables
 from orchestrator.app.steps.engine_plan import (
     Direction,
@@ -52,6 +51,7 @@ from orchestrator.app.steps.planned_step import (
 from orchestrator.app.steps.policy import check_policy, check_protected_since
 from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext, look_before_create
+from orchestrator.app.steps.step_attempt import StepAttempt
 from orchestrator.app.steps.verification import check_settings, run_checks
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.provider_state import PulledState
@@ -75,9 +75,9 @@ from orchestrator.ports.engine import Apply, Approve, Cancel
 BeforeMutation = Callable[[], StepResult | None]
 
 
-class StepPipeline:
+class StepPipeline(StepAttempt):
     """
-    One attempt at one step of a run. ``engine_plan`` is an empty plan of it that was made before.
+    The work of an attempt. ``engine_plan`` is an empty plan of the step that was made before.
     """
 
     def __init__(
@@ -91,17 +91,8 @@ class StepPipeline:
         attempt: int = 1,
         engine_plan: EnginePlan | None = None,
     ) -> None:
-        self.session = session
+        super().__init__(session, prepared, inputs, options, verb=verb, attempt=attempt)
         self._engine_plan = engine_plan
-        self.services = session.services
-        self.prepared = prepared
-        self.inputs = inputs
-        self.options = options
-        self.verb = verb
-        self.attempt = attempt
-        self.step = prepared.step
-        self.target = str(prepared.target)
-        self.evidence = self.services.files.attempt(session.run_id, self.step.name, attempt)
         self.var_file = self.evidence / "inputs.tfvars.json"
         self._apply_spec = call_spec(
             self.services,
@@ -112,9 +103,6 @@ class StepPipeline:
             timeout=self.step.timeout or self.services.limits.timeout,
         )
         self._asked = False
-        self.facts = AttemptFacts(
-            session, prepared, inputs, options, verb=verb, attempt=attempt, evidence=self.evidence
-        )
 
     def run(self, first: BeforeMutation | None = None) -> StepResult:
         """
@@ -205,12 +193,12 @@ class StepPipeline:
     def _record_accepted(self, plan: CheckedPlan, reason: str) -> StepResult:
         services = self.services
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
-        self.facts.store_for_reruns()
+        self.store_for_reruns()
         entry = record_entry(
             services,
             adopted_unapplied(
                 self.prepared.record,
-                self.facts.of(state),
+                self.facts(state),
                 state,
                 services.stamp(),
                 changes=plan.journal.changes,
@@ -230,7 +218,7 @@ class StepPipeline:
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
         self.prepared.bindings.check_lineage(self.target, state)
         check_state(self.target, None, state, self.prepared.reconcile)
-        entry = record_entry(services, never_applied(self.facts.of(state), services.stamp()))
+        entry = record_entry(services, never_applied(self.facts(state), services.stamp()))
         return StepResult(record=entry, state=state, mutated=False, fault=None)
 
     @contextlib.contextmanager
@@ -242,7 +230,7 @@ class StepPipeline:
         variable file are removed, and no engine waits any more.
         """
         try:
-            self.facts.write_inputs()
+            self.write_inputs()
             if self._engine_plan is None:
                 self.services.report_phase(self.step.name, "plan")
             engine_plan = self._ready_plan(may_wait=may_wait)
@@ -350,8 +338,8 @@ class StepPipeline:
             undone = self._left_undone()
             if undone:
                 return self._nothing_targeted(record, state, undone)
-            self.facts.store_for_reruns()
-            facts = self.facts.of(state)
+            self.store_for_reruns()
+            facts = self.facts(state)
             entry = unchanged(
                 record,
                 facts,
@@ -385,7 +373,7 @@ class StepPipeline:
         Execute an approved plan.
         """
         services, record = self.services, self.prepared.record
-        facts = self.facts.of(plan.before)
+        facts = self.facts(plan.before)
         if self.verb == "destroy":
             absence = absence_facts(
                 self._query,
@@ -430,7 +418,7 @@ class StepPipeline:
                 left_undone=self._left_undone,
             ),
             self._apply_spec,
-            store=self.facts.store_for_reruns,
+            store=self.store_for_reruns,
         )
         mutated = not evidence.touched_nothing
         fault = outcome.error

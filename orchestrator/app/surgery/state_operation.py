@@ -12,11 +12,11 @@ from pathlib import Path
 
 from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
-from orchestrator.app.steps.attempt_facts import AttemptFacts
 from orchestrator.app.steps.engine_calls import call_spec, pull, write_variables
 from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.app.steps.mutation import StepResult, call_engine, mutate, relay
 from orchestrator.app.steps.preparation import PreparedStep, check_recorded_state
+from orchestrator.app.steps.step_attempt import StepAttempt
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import Message
 from orchestrator.domain.provider_state import PulledState
@@ -84,10 +84,10 @@ def operate(
     if not approved:
         approve(runner, name, shown)
     services.check_not_stopped()
-    facts = None
+    first = None
     if record is None or record.status in NOTHING_THERE:
-        facts = _first_facts(runner, prepared, inputs, attempt, evidence)
-        changes = facts.of(state)
+        first = _first_attempt(runner, prepared, inputs, attempt)
+        changes = first.facts(state)
     else:  # a record of objects keeps what was applied: only its place in this run is new
         bound = with_serial_of(record.provider_state, state)
         changes = changes_in_run(run_id, attempt=attempt, provider_state=bound)
@@ -128,7 +128,7 @@ def operate(
             conclude
             or (lambda written, after: surgery_ended(written, record, after, services.stamp())),
             spec,
-            store=facts.store_for_reruns if facts else runner.session.publish,
+            store=first.store_for_reruns if first else runner.session.publish,
         )
     finally:
         var_file.unlink(missing_ok=True)
@@ -164,15 +164,11 @@ def approve(runner: StepRunner, name: str, shown: str) -> None:
         runner.services.agree(name, f"{name}: {shown}")
 
 
-def _first_facts(
-    runner: StepRunner,
-    prepared: PreparedStep,
-    inputs: StepInputs | None,
-    attempt: int,
-    evidence: Path,
-) -> AttemptFacts:
+def _first_attempt(
+    runner: StepRunner, prepared: PreparedStep, inputs: StepInputs | None, attempt: int
+) -> StepAttempt:
     """
-    Return the facts for a target without recorded objects. Raises Refused if there are no inputs
+    Return the attempt at a target without recorded objects. Raises Refused if there are no inputs
     for it.
     """
     if inputs is None:
@@ -180,17 +176,11 @@ def _first_facts(
         raise nothing_there(
             f"{prepared.target}: there is nothing to work on", prepared.record, hint
         )
-    facts = AttemptFacts(
-        runner.session,
-        prepared,
-        inputs,
-        PlanOptions(),
-        verb="apply",
-        attempt=attempt,
-        evidence=evidence,
+    first = StepAttempt(
+        runner.session, prepared, inputs, PlanOptions(), verb="apply", attempt=attempt
     )
-    facts.write_inputs()
-    return facts
+    first.write_inputs()
+    return first
 
 
 def nothing_there(what: str, record: OperationRecord | None, hint: str) -> Refused:
