@@ -77,7 +77,7 @@ def composed_plan(
     # An encrypted state would be one of the composed root's own kind: each step is asked then.
     if services.workspace != "default" or services.environ.get("TF_ENCRYPTION"):
         return {}
-    if options.targets or options.replace:
+    if len(names) < _FEWEST or options.targets or options.replace:
         return {}
     chosen = [name for name in names if _may_be_composed(steps, name)]
     failures = steps.prepare_all(chosen, source)
@@ -93,10 +93,18 @@ def composed_plan(
         except OrchestratorError:
             separate.add(name)
 
-    def together(excluded: Collection[str], among: Iterable[str]) -> list[str]:
+    graph = steps.deployment.graph
+
+    def together(excluded: Collection[str], among: Collection[str]) -> list[str]:
+        # Unless planned as applied, a plan needs what its upstreams will change.
         if as_applied:
             return [name for name in among if name not in excluded]
-        return _without_dependents(steps, excluded, among)
+        out = {*excluded} & {*graph.order}
+        return [
+            name
+            for name in graph.order
+            if name in among and name not in excluded and not graph.upstreams(name) & out
+        ]
 
     for attempt in range(1, _TRIES + 1):
         chosen = together(separate, prepared)
@@ -149,7 +157,7 @@ class _Composed:
         calls: dict[str, ModuleCall] = {}
         self._inputs: dict[str, StepInputs] = {}
         for name, item in prepared.items():  # in order: a call refers to those before it
-            declared = item.step.module.outputs
+            declared, sources = item.step.module.outputs, item.snapshot.all_provider_sources
             expressions: dict[str, Json] = {}
             if name in recorded:
                 inputs, declared = recorded[name], {}
@@ -165,7 +173,10 @@ class _Composed:
                 values=inputs.values,
                 outputs={key: out.sensitive for key, out in declared.items()},
                 types=_output_types(documents[name], declared),
-                configured=frozenset(_own_configurations(item)),
+                configured=frozenset(
+                    sources.get(local, f"hashicorp/{local}")
+                    for local in item.snapshot.provider_blocks
+                ),
                 providers=dict(_configurations(item)),
             )
         self._root = ComposedRoot.of(calls.values(), documents)
@@ -288,6 +299,8 @@ def unchanged_plans(
     Only steps with the module and inputs of their last apply are included: the others would be
     planned twice.
     """
+    if len(names) < _FEWEST:
+        return {}
     expected: list[str] = []
     for name in (step for step in steps.deployment.graph.order if step in names):
         upstreams = steps.deployment.graph.needs(name) & {*names}
@@ -359,20 +372,6 @@ def _may_be_composed(steps: PreparedSteps, name: str) -> bool:
     )
 
 
-def _without_dependents(
-    steps: PreparedSteps, separate: Collection[str], prepared: Iterable[str]
-) -> list[str]:
-    """
-    Return the steps, in order, without those in ``separate`` and all their dependents: the plan
-    does not include what ``separate`` will change.
-    """
-    graph, composable = steps.deployment.graph, {*prepared} - {*separate}
-    excluded = {*separate} & {*graph.order}
-    return [
-        name for name in graph.order if name in composable and not graph.upstreams(name) & excluded
-    ]
-
-
 def _states(steps: PreparedSteps, names: Iterable[str], evidence: Path) -> dict[str, PulledState]:
     """
     Return the provider states of the steps, except those that cannot be read, that are locked (the
@@ -394,14 +393,6 @@ def _states(steps: PreparedSteps, names: Iterable[str], evidence: Path) -> dict[
 
     failures_of(names, read, jobs=steps.jobs)
     return states
-
-
-def _own_configurations(prepared: PreparedStep) -> Iterator[str]:
-    """
-    Yield the sources of providers that the module configures itself.
-    """
-    sources = prepared.snapshot.all_provider_sources
-    return (sources.get(name, f"hashicorp/{name}") for name in prepared.snapshot.provider_blocks)
 
 
 def _configurations(prepared: PreparedStep) -> Iterator[tuple[str, ProviderConfiguration]]:
