@@ -18,7 +18,13 @@ from orchestrator.app.run.run import run
 from orchestrator.app.run.step_runner import StepPolicy, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
-from orchestrator.app.steps.engine_calls import call_spec, mask_by_digest, pull, write_variables
+from orchestrator.app.steps.engine_calls import (
+    call_spec,
+    learn_secrets,
+    mask_by_digest,
+    pull,
+    write_variables,
+)
 from orchestrator.app.steps.preparation import PreparedStep, recorded_inputs_text
 from orchestrator.app.surgery.state_operation import (
     nothing_there,
@@ -177,7 +183,7 @@ def check_maskable(steps: PreparedSteps, prepared: PreparedStep, state: PulledSt
     documents = list(dict.fromkeys(filter(None, texts)))
     unknown = [_not_at_hand(steps, prepared, text) for text in documents]
     masked = mask_by_digest(services, state, {name for names in unknown for name in names})
-    steps.learn_secrets(prepared.record, state)
+    learn_secrets(steps.services.masker, state, prepared.record)
     missing = (
         {origin for name, origin in unknown[0].items() if name not in masked} if unknown else ()
     )

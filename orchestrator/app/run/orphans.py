@@ -15,7 +15,6 @@ from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import pull
 from orchestrator.app.steps.guards import check_state
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.target import hook_of
@@ -26,7 +25,8 @@ def note_orphans(runner: StepRunner) -> None:
     """
     Report the orphans that are alive and not touched by this run.
     """
-    services, orphans = runner.services, _orphans(runner)
+    services = runner.services
+    orphans = alive_orphans(runner.deployment, runner.steps.records.values())
     hooks = [str(r.target) for r in orphans if hook_of(r.target.step)]
     alive = [str(r.target) for r in orphans if hook_of(r.target.step) is None]
     if hooks:
@@ -56,7 +56,8 @@ def check_orphans(runner: StepRunner, to_destroy: Sequence[str]) -> None:
     destroyed = {
         step for step in to_destroy if runner.steps.status(step) not in (None, *NOTHING_THERE)
     }
-    staying = [r for r in _orphans(runner) if r.target.step not in to_destroy]
+    orphans = alive_orphans(runner.deployment, runner.steps.records.values())
+    staying = [r for r in orphans if r.target.step not in to_destroy]
     needed = {
         r.target.step: sorted(destroyed & set(r.needs)) for r in staying if destroyed & set(r.needs)
     }
@@ -67,10 +68,6 @@ def check_orphans(runner: StepRunner, to_destroy: Sequence[str]) -> None:
             f"no longer in the blueprint, still alive: {needs}",
             hint=f"destroy them first: {command_line(runner.deployment, 'destroy', '--orphaned')}",
         )
-
-
-def _orphans(runner: StepRunner) -> list[OperationRecord]:
-    return alive_orphans(runner.deployment, runner.steps.records.values())
 
 
 # Steps that are recorded as gone, held against their provider state before that is believed.

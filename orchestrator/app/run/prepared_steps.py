@@ -52,9 +52,13 @@ def current_module(
     steps: PreparedSteps, step: Step, record: OperationRecord | None
 ) -> ModuleSource:
     """
-    Return the module as it was when this command first read it, for an apply.
+    Return the module as it was when this command first read it, for an apply: packed once for all
+    steps that use it, so that later edits are for the next command.
     """
-    snapshot = steps.current_snapshot(step)
+    snapshot = next((packed for module, packed in steps.packed if module == step.module), None)
+    if snapshot is None:
+        snapshot = steps.services.workdirs.snapshot(step.module)
+        steps.packed.append((step.module, snapshot))
     return ModuleSource(snapshot, lock_of(steps.services, record, snapshot))
 
 
@@ -136,7 +140,7 @@ class PreparedSteps:
             unavailable_secrets=unavailable_secrets,
         )
         self._paths = (deployment.path, *deployment.moved_from)
-        self._packed: list[tuple[Module, Snapshot]] = []
+        self.packed: list[tuple[Module, Snapshot]] = []
         self._tries: Counter[str] = Counter()
         self._output_locks = {step: threading.Lock() for step in self.roots}
         self._prepare_locks = {step: threading.Lock() for step in self.roots}
@@ -187,18 +191,6 @@ class PreparedSteps:
             check_not_live(self.services, self.deployment, record, wait=wait, takeover=takeover)
             self.records[name] = self.services.store.newest(record.target) if wait else record
 
-    def current_snapshot(self, step: Step) -> Snapshot:
-        """
-        Return a step's module, packed once for all steps that use it: later edits are for the next
-        command.
-        """
-        for module, snapshot in self._packed:
-            if module == step.module:
-                return snapshot
-        snapshot = self.services.workdirs.snapshot(step.module)
-        self._packed.append((step.module, snapshot))
-        return snapshot
-
     def prepare_all(self, steps: Iterable[str], source: SourceOf) -> dict[str, OrchestratorError]:
         """
         Prepare steps concurrently and return the errors by step.
@@ -235,7 +227,7 @@ class PreparedSteps:
         if bound is None or bound.status in NOTHING_THERE:
             bindings = StateBindings.of(self._all_records, target, services.actor.host)
             place = (root.backend_type, root.location, services.workspace)
-            bindings.check_place(str(target), place)
+            bindings.check(str(target), place=place)
         self._initialise(name, root, module.snapshot)
         return PreparedStep(
             step=step,
@@ -338,7 +330,7 @@ class PreparedSteps:
         Return the outputs in a step's provider state with null ones added, which it omits: those
         that the applied module declares.
         """
-        outputs = self.learn_secrets(record, state).outputs
+        outputs = learn_secrets(self.services.masker, state, record).outputs
         if record is None or record.status not in READY or record.deployment is None:
             return outputs
         if self.roots[name].module.outputs.keys() <= outputs.keys():
@@ -356,14 +348,6 @@ class PreparedSteps:
         if state is not None:
             with self._output_locks[name]:
                 self._outputs[name] = self._outputs_in(name, record, state)
-
-    def learn_secrets(self, record: OperationRecord | None, state: PulledState) -> PulledState:
-        """
-        Return the state with the outputs marked that were secret when the target was applied: this
-        run may not know the secrets they were made from.
-        """
-        shapes = {**record.outputs, **record.masked_outputs} if record else {}
-        return learn_secrets(self.services.masker, state, shapes)
 
 
 @contextmanager

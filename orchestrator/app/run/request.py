@@ -26,6 +26,8 @@ Verb = Literal[
     "move",
 ]  # fmt: skip
 
+_RETENTION = ("retain", "release")
+
 #: The options that the run record does not keep among the arguments: they do not decide what is
 #: done, or the record has a field of its own for them.
 _NOT_ARGUMENTS = {
@@ -115,7 +117,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
         """
         Whether it changes more than records, so that it must be approved.
         """
-        return True
+        return self.verb not in ("verify", "adopt", *_RETENTION)
 
     @property
     def needs_approval(self) -> bool:
@@ -128,9 +130,10 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     @property
     def needs_confirmation(self) -> bool:
         """
-        Whether the name of a protected environment is required.
+        Whether the name of a protected environment is required: also for what widens or narrows a
+        later destroy.
         """
-        return self.mutates
+        return self.mutates or self.verb in _RETENTION
 
     def arguments(self) -> dict[str, Json]:
         """
@@ -220,17 +223,7 @@ class CompensateRequest(RunRequest, frozen=True, kw_only=True):
     repeat: str | None = None
 
 
-class RecordsRequest(RunRequest, frozen=True, kw_only=True):
-    """
-    A request that changes records only, and needs no approval.
-    """
-
-    @property
-    def mutates(self) -> bool:
-        return False
-
-
-class VerifyRequest(RecordsRequest, frozen=True, kw_only=True):
+class VerifyRequest(RunRequest, frozen=True, kw_only=True):
     """
     The request of ``verify``: run the checks of what is applied.
     """
@@ -266,7 +259,7 @@ class ReconcileRequest(RunRequest, frozen=True, kw_only=True):
         return self.mutates or bool(self.forget or self.dismiss_errored_state)
 
 
-class AdoptRequest(RecordsRequest, frozen=True, kw_only=True):
+class AdoptRequest(RunRequest, frozen=True, kw_only=True):
     """
     The request of ``adopt``: start recording existing state; ``accept_changes`` is the reason to
     adopt what an apply would change.
@@ -304,17 +297,7 @@ class ExecRequest(RunRequest, frozen=True, kw_only=True):
     words: tuple[str, ...]
 
 
-class RetentionRequest(RecordsRequest, frozen=True, kw_only=True):
-    """
-    A request that widens or narrows a later destroy.
-    """
-
-    @property
-    def needs_confirmation(self) -> bool:
-        return True
-
-
-class RetainRequest(RetentionRequest, frozen=True, kw_only=True):
+class RetainRequest(RunRequest, frozen=True, kw_only=True):
     """
     The request of ``retain``: steps that no destroy touches, with owner and date of review.
     """
@@ -324,7 +307,7 @@ class RetainRequest(RetentionRequest, frozen=True, kw_only=True):
     review_by: str
 
 
-class ReleaseRequest(RetentionRequest, frozen=True, kw_only=True):
+class ReleaseRequest(RunRequest, frozen=True, kw_only=True):
     """
     The request of ``release``: stop retaining steps.
     """

@@ -307,7 +307,7 @@ class _RunEnd(Struct, frozen=True):
             engine=("--engine", engine) if engine else (),
             inputs=inputs if request.verb in ("apply", "redeploy") else (),
             own=own,
-            given=tuple(_option_words(arguments, _GIVEN | _GIVEN_TO.get(request.verb, {}))),
+            given=tuple(_option_words(arguments, {**_GIVEN, **_GIVEN_TO.get(request.verb, {})})),
             accepting=error.accepted_by if isinstance(error, Refused) else (),
             is_refused=isinstance(error, Refused) or refused or _is_of_options(error),
             is_orphaned=options.orphaned,
@@ -406,31 +406,25 @@ def _repeated(ended: EndedCommand, why: str) -> tuple[NextCommand, ...]:
     return (NextCommand(command=ended.again(*ended.given), why=why),)
 
 
-#: The options that are not named as what the request has.
-_OTHER_NAMES = {
+#: The options of a command that its repetition keeps, by the name of what the request has; None:
+#: they are named like it.
+_REPEATED: Mapping[str, str | None] = {
+    **dict.fromkeys((
+        "unfinished", "on_failure", "allow_engine_change", "refresh", "targets", "verify_absence",
+        "accept_changed_secret", "unavailable_secrets", "lock_timeout", "parallelism",
+    )),
     "targets": "--target",
     "verify_absence": "--verify",
     "unavailable_secrets": "--unavailable-secret",
-}
-
-
-def _options(*names: str) -> dict[str, str]:
-    return {name: _OTHER_NAMES.get(name, f"--{name.replace('_', '-')}") for name in names}
-
-
-#: The options of a command that its repetition keeps, by the name of what the request has.
-_REPEATED = _options(
-    "unfinished", "on_failure", "allow_engine_change", "refresh", "targets", "verify_absence",
-    "accept_changed_secret", "unavailable_secrets", "lock_timeout", "parallelism",
-)  # fmt: skip
+}  # fmt: skip
 
 #: The options that it keeps only where nothing has been done yet.
-_GIVEN = _options(
+_GIVEN: Mapping[str, str | None] = dict.fromkeys((
     "forget", "adopt", "adopt_proven", "rebuild_state", "untaint", "unlock", "push_errored_state",
     "dismiss_errored_state", "replace", "skip_before_destroy", "accept_changes", "accept_vanished",
     "accept_adopted", "accept_replaced", "override_policy", "unverified", "skip_preflight",
     "request_token", "takeover", "at", "confirm", "reason",
-)  # fmt: skip
+))  # fmt: skip
 _GIVEN_TO = {
     "compensate": {"repeat": "--repeat"},
     "destroy": {"repeat": "--repeat-before-destroy"},
@@ -439,8 +433,11 @@ _GIVEN_TO = {
 }
 
 
-def _option_words(arguments: Mapping[str, Json], options: Mapping[str, str]) -> Iterator[str]:
+def _option_words(
+    arguments: Mapping[str, Json], options: Mapping[str, str | None]
+) -> Iterator[str]:
     for name, option in options.items():
+        option = option or f"--{name.replace('_', '-')}"
         match arguments.get(name):
             case None:
                 continue

@@ -25,7 +25,6 @@ from orchestrator.app.steps.settling import RecalledInputs, settle, settle_hook
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.events.events import StepFinished
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.objects import Resources
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import StepRun, StepRunChanges
 from orchestrator.domain.record.states import READY, Status, StepStatus
@@ -237,13 +236,14 @@ class StepRunner:
         Raise InDoubt if a doubt or an unsaved provider state forbids to apply a step.
         """
         self.check_saved(name)  # first: saved, it settles most doubts
+        plan = self.options.plan
         observation = StateObservation(
             at=self.services.clock.now(),
             run_id=self.session.run_id,
             settling_time=self.services.limits.settle,
-            refreshed=self.options.plan.refreshes_all,
-            accepted=self.options.plan.accept_vanished is not None,
-            reason=self.options.plan.accept_vanished,
+            refreshed=plan.refresh and not plan.targets,
+            accepted=plan.accept_vanished is not None,
+            reason=plan.accept_vanished,
         )
         options = () if hook_of(name) is None else ("--step", name)
         reconcile = command_line(self.deployment, "reconcile", *options)
@@ -294,14 +294,8 @@ class StepRunner:
         fault, restored = result.fault, result.fault is not None and result.fault != record.error
         stopped = self.services.stop.exit_code
         self.session.codes += exit_codes_of(fault, resources.in_doubt, stopped)
-        changes = _row_changes(resources, verb) if result.mutated else StepRunChanges()
         gone = record.status in (Status.DESTROYED, Status.ABSENT)
-        # Where nothing is left to manage, what was let go at any time is told once more.
-        released = tuple(
-            item for item in resources.still_released if gone or item.run_id == self.session.run_id
-        )
         row: StepRunChanges = {
-            **changes,
             "attempts": attempts,
             "sequence": record.sequence,
             "error": fault,
@@ -311,8 +305,26 @@ class StepRunner:
             "warnings": record.warnings if self.request.verb != "destroy" else (),
             "retained": record.retained,
             "in_doubt": resources.in_doubt,
-            "released": released,
+            # Where nothing is left to manage, what was let go at any time is told once more.
+            "released": tuple(
+                item
+                for item in resources.still_released
+                if gone or item.run_id == self.session.run_id
+            ),
         }
+        if result.mutated:
+            row |= {
+                "deleted": resources.deleted,
+                "not_attempted": resources.not_attempted,
+                "moved": tuple(i.address for i in resources.planned if i.action == "noop"),
+            }
+        if result.mutated and verb != "destroy":  # what an earlier apply made does not count
+            row |= {
+                "imported": resources.imported,
+                "created": resources.created,
+                "updated": resources.updated,
+                "replaced": resources.replaced,
+            }
         status = StepStatus.ERROR if restored else StepStatus(str(record.status))
         self.end(name, status, changed=result.mutated, **row)
         well = record.status in READY if verb != "destroy" else gone
@@ -431,23 +443,3 @@ class CommandRunner(StepRunner, Generic[R]):
     """
 
     request: R
-
-
-def _row_changes(resources: Resources, verb: str) -> StepRunChanges:
-    """
-    Return the changes of the step's row by a mutation; objects made by an earlier apply are not
-    counted for a destroy.
-    """
-    changes: StepRunChanges = {
-        "deleted": resources.deleted,
-        "not_attempted": resources.not_attempted,
-        "moved": tuple(item.address for item in resources.planned if item.action == "noop"),
-    }
-    if verb != "destroy":
-        changes |= {
-            "imported": resources.imported,
-            "created": resources.created,
-            "updated": resources.updated,
-            "replaced": resources.replaced,
-        }
-    return changes

@@ -19,6 +19,7 @@ from orchestrator.domain.events.events import Message, StepRetried
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.provider_state import PulledState
+from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.secrets import find_secrets
 from orchestrator.domain.text import Json
 from orchestrator.errors import (
@@ -137,12 +138,13 @@ def pull(
 
 
 def learn_secrets(
-    masker: Masker, state: PulledState, shapes: Mapping[str, Json] | None = None
+    masker: Masker, state: PulledState, record: OperationRecord | None = None
 ) -> PulledState:
     """
-    Return the state with its secret outputs marked; they are masked from here on. ``shapes`` are
-    the recorded outputs with secret leaves replaced.
+    Return the state with its secret outputs marked, also those that were secret when the target was
+    applied: this run may not know the secrets they were made from. They are masked from here on.
     """
+    shapes = {**record.outputs, **record.masked_outputs} if record else None
     # First those that the module calls sensitive: others may be made from them.
     for output in state.outputs.values():
         if output.sensitive:

@@ -80,13 +80,6 @@ class PlanOptions(Struct, frozen=True):
     approval: Approval | None = None
     reviewed: bool = False
 
-    @property
-    def refreshes_all(self) -> bool:
-        """
-        Whether the plan refreshes every object; a targeted one does not.
-        """
-        return self.refresh and not self.targets
-
     def mode(self, direction: Direction) -> PlanMode:
         """
         Return the engine's planning mode.

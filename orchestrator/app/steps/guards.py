@@ -146,33 +146,23 @@ class StateBindings(Struct, frozen=True):
                 places[bound.backend, bound.location, bound.workspace] = name
         return cls(lineages, places)
 
-    def check_place(self, target: str, place: tuple[str, str, str]) -> None:
+    def check(
+        self, target: str, *, lineage: str | None = None, place: tuple[str, str, str] | None = None
+    ) -> None:
         """
-        Raise Refused if another target keeps its provider state at this backend, location and
-        workspace.
+        Raise Refused if the provider state of this lineage, or at this backend, location and
+        workspace, belongs to another target: destroying either would destroy the other's objects.
         """
-        backend, location, _ = place
-        _check_unbound(target, self.places.get(place), f"{backend} {location}")
-
-    def check_lineage(self, target: str, state: PulledState) -> None:
-        """
-        Raise Refused if the provider state belongs to another target.
-        """
-        _check_unbound(target, self.lineages.get(state.lineage or ""), f"lineage {state.lineage}")
-
-
-def _check_unbound(target: str, owner: str | None, what: str) -> None:
-    """
-    Raise Refused if the provider state for a target belongs to another one: destroying either would
-    destroy the other's objects.
-    """
-    if owner is not None:
-        raise Refused(
-            "state_of_another",
-            f"{target}: its provider state belongs to {owner} ({what})",
-            hint="one provider state belongs to one target: make them differ in the backend's "
-            "config, by ${environment} and ${step.name}",
-        )
+        owner, what = self.lineages.get(lineage or ""), f"lineage {lineage}"
+        if place is not None:
+            owner, what = self.places.get(place), f"{place[0]} {place[1]}"
+        if owner is not None:
+            raise Refused(
+                "state_of_another",
+                f"{target}: its provider state belongs to {owner} ({what})",
+                hint="one provider state belongs to one target: make them differ in the backend's "
+                "config, by ${environment} and ${step.name}",
+            )
 
 
 def check_vanished(

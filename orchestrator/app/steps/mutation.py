@@ -308,13 +308,26 @@ PATIENCE = (0.2, 0.5, 1.0)
 
 def record_entry(services: Services, entry: OperationRecord) -> OperationRecord:
     """
-    Make an entry durable, redacted, and return it.
+    Make an entry durable, redacted and with the checksum of the stored entry before it, and return
+    it.
 
     If this raises for a marker, the mutation must not start.
 
     Law: no record, no mutation.
     """
-    return _append(services, redacted(entry, services.masker))
+    entry = redacted(entry, services.masker)
+    store, target = services.store, entry.target
+    if entry.sequence > 1:  # the entry in memory may have been judged by newer evidence
+        before = store.newest_known(target)
+        if before is None or before.sequence != entry.sequence - 1:
+            before = store.newest(target)
+        if before is not None and before.entry_id == entry.entry_id:
+            return before  # the answer to our own write was lost
+        follows = before is not None and before.sequence == entry.sequence - 1
+        checksum = before.own_checksum() if before is not None and follows else None
+        entry = entry.model_copy(update={"previous_checksum": checksum})
+    store.append(entry)
+    return entry
 
 
 def record_outcome(services: Services, outcome: OperationRecord) -> OperationRecord:
@@ -331,7 +344,7 @@ def record_outcome(services: Services, outcome: OperationRecord) -> OperationRec
     grace, began = services.limits.store_grace, clock.monotonic()
     for tries in itertools.count():
         try:
-            return _append(services, outcome)
+            return record_entry(services, outcome)
         except Fenced:
             write_late_outcome(services, outcome)
             raise
@@ -360,25 +373,6 @@ def record_outcome(services: Services, outcome: OperationRecord) -> OperationRec
                 )
             clock.sleep(PATIENCE[min(tries, len(PATIENCE) - 1)])
     raise AssertionError("a try returns or raises in the end")
-
-
-def _append(services: Services, entry: OperationRecord) -> OperationRecord:
-    """
-    Append an entry with the checksum of the stored entry before it: the one in memory may have been
-    judged by newer evidence.
-    """
-    store, target = services.store, entry.target
-    if entry.sequence > 1:
-        before = store.newest_known(target)
-        if before is None or before.sequence != entry.sequence - 1:
-            before = store.newest(target)
-        if before is not None and before.entry_id == entry.entry_id:
-            return before  # the answer to our own write was lost
-        follows = before is not None and before.sequence == entry.sequence - 1
-        checksum = before.own_checksum() if before is not None and follows else None
-        entry = entry.model_copy(update={"previous_checksum": checksum})
-    store.append(entry)
-    return entry
 
 
 def write_events(services: Services, attempt: Path, messages: Iterable[Message]) -> None:
@@ -432,7 +426,7 @@ def replay_spool(services: Services, deployment: Deployment) -> None:
         if (target.blueprint, target.environment) != ours:
             continue
         try:
-            _append(services, outcome)
+            record_entry(services, outcome)
             drop_saved_states(services, outcome)
             services.note(f"{target}: recorded the spooled outcome `{outcome.status}`")
         except Fenced:

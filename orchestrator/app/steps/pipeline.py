@@ -54,9 +54,7 @@ from orchestrator.app.steps.provider_query import QueryContext, look_before_crea
 from orchestrator.app.steps.step_attempt import StepAttempt
 from orchestrator.app.steps.verification import check_settings, run_checks
 from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import PlannedAction
-from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.transitions.absence import targeted_fault
 from orchestrator.domain.transitions.reconciliation import gone_without_mutation
@@ -102,6 +100,7 @@ class StepPipeline(StepAttempt):
             delete_after=(self.evidence / "plan.tfplan", self.var_file),
             timeout=self.step.timeout or self.services.limits.timeout,
         )
+        self._query = QueryContext(self.services, prepared, inputs, self.evidence)
         self._asked = False
 
     def run(self, first: BeforeMutation | None = None) -> StepResult:
@@ -123,6 +122,7 @@ class StepPipeline(StepAttempt):
                     return before
                 self.services.check_not_stopped()
                 self.prepared = replace(self.prepared, record=before.record)
+                self._query = replace(self._query, prepared=self.prepared)
             return self.mutate(plan)
 
     @contextlib.contextmanager
@@ -178,9 +178,9 @@ class StepPipeline(StepAttempt):
                 )
             ids = {item.address: item.id for item in plan.before.objects if item.id is not None}
             warn_of_shared_objects(self.services, self.step.name, self.target, ids)
-            if not plan.empty and accepted is not None:
-                return self._record_accepted(plan, accepted)
-            if not plan.empty:
+            if plan.empty:
+                return self.record_unchanged(plan)
+            if accepted is None:
                 count = len(plan.journal.changes) + len(plan.journal.outputs)
                 raise Refused(
                     "not_as_described",
@@ -188,24 +188,19 @@ class StepPipeline(StepAttempt):
                     hint="make them describe it as it is, or accept what an apply would change (it "
                     "is above) with --accept-changes REASON",
                 )
-            return self.record_unchanged(plan)
-
-    def _record_accepted(self, plan: CheckedPlan, reason: str) -> StepResult:
-        services = self.services
-        state = pull(services, self.prepared.work_dir, self.evidence, "pull")
-        self.store_for_reruns()
-        entry = record_entry(
-            services,
-            adopted_unapplied(
+            services = self.services
+            state = pull(services, self.prepared.work_dir, self.evidence, "pull")
+            self.store_for_reruns()
+            entry = adopted_unapplied(
                 self.prepared.record,
                 self.facts(state),
                 state,
                 services.stamp(),
                 changes=plan.journal.changes,
-                reason=reason,
-            ),
-        )
-        return StepResult(record=entry, state=state, mutated=False, fault=entry.error)
+                reason=accepted,
+            )
+            entry = record_entry(services, entry)
+            return StepResult(record=entry, state=state, mutated=False, fault=entry.error)
 
     def confirm_absent(self) -> StepResult:
         """
@@ -216,7 +211,7 @@ class StepPipeline(StepAttempt):
         """
         services = self.services
         state = pull(services, self.prepared.work_dir, self.evidence, "pull")
-        self.prepared.bindings.check_lineage(self.target, state)
+        self.prepared.bindings.check(self.target, lineage=state.lineage)
         check_state(self.target, None, state, self.prepared.reconcile)
         entry = record_entry(services, never_applied(self.facts(state), services.stamp()))
         return StepResult(record=entry, state=state, mutated=False, fault=None)
@@ -233,7 +228,21 @@ class StepPipeline(StepAttempt):
             self.write_inputs()
             if self._engine_plan is None:
                 self.services.report_phase(self.step.name, "plan")
-            engine_plan = self._ready_plan(may_wait=may_wait)
+            engine_plan, may_wait = self._engine_plan, may_wait and self.verb == "apply"
+            if (
+                engine_plan is None
+                and may_wait
+                and can_ask(self.session, self.prepared, self.options)
+            ):
+                self._asked = True
+                engine_plan = plan_and_ask(
+                    self.session,
+                    self.prepared,
+                    self.inputs,
+                    self.options,
+                    self._apply_spec,
+                    var_file=self.var_file,
+                )
             if engine_plan is not None:
                 yield check_plan(
                     self.services,
@@ -276,20 +285,6 @@ class StepPipeline(StepAttempt):
                         level="warning",
                     )
 
-    def _ready_plan(self, *, may_wait: bool) -> EnginePlan | None:
-        """
-        Return the plan that was given; else that of an engine which waits, if one may. None if a
-        plan has to be made and saved.
-        """
-        may_wait = may_wait and self.verb == "apply" and self._engine_plan is None
-        if not may_wait or not can_ask(self.session, self.prepared, self.options):
-            return self._engine_plan
-        self._asked = True
-        spec, var_file = self._apply_spec, self.var_file
-        return plan_and_ask(
-            self.session, self.prepared, self.inputs, self.options, spec, var_file=var_file
-        )
-
     def _is_covered(self, plan: CheckedPlan) -> bool:
         """
         Return whether the plan needs no further approval. Raises PlanChanged if an approval does
@@ -323,7 +318,9 @@ class StepPipeline(StepAttempt):
         keep_inventory(services, self.evidence, state)
         if self.verb == "destroy":
             assert record is not None, "a target without a record is not destroyed"
-            record = _with_open_doubts(record, plan)
+            resources = record.resources.model_copy(update={"in_doubt": plan.doubts})
+            settled = (*record.settled, *plan.settled)
+            record = record.model_copy(update={"resources": resources, "settled": settled})
             entry = gone_without_mutation(
                 record,
                 services.stamp(),
@@ -336,8 +333,13 @@ class StepPipeline(StepAttempt):
             if checks.verdict == "failed" and services.stop.stopping:
                 raise stopped(services.stop)
             undone = self._left_undone()
-            if undone:
-                return self._nothing_targeted(record, state, undone)
+            if undone:  # the targeted plan is empty, and an untargeted one is not
+                summary = targeted_fault(undone).summary
+                message = f"the targeted plan is empty: nothing was applied; {summary}"
+                if record is None or record.status in NOTHING_THERE:
+                    raise Refused("targeted", message, hint="apply without --target")
+                services.note(message, hint="apply without --target", step=self.step.name)
+                return StepResult(record=record, state=state, mutated=False, fault=record.error)
             self.store_for_reruns()
             facts = self.facts(state)
             entry = unchanged(
@@ -352,21 +354,6 @@ class StepPipeline(StepAttempt):
         entry = record_entry(services, entry)
         drop_saved_states(services, entry)
         return StepResult(record=entry, state=state, mutated=False, fault=entry.error)
-
-    def _nothing_targeted(
-        self, record: OperationRecord | None, state: PulledState, undone: tuple[PlannedAction, ...]
-    ) -> StepResult:
-        """
-        Return the record unchanged if a targeted plan is empty and an untargeted one is not:
-        nothing was applied. Raises Refused if there is no record.
-        """
-        message = (
-            f"the targeted plan is empty: nothing was applied; {targeted_fault(undone).summary}"
-        )
-        if record is None or record.status in NOTHING_THERE:
-            raise Refused("targeted", message, hint="apply without --target")
-        self.services.note(message, hint="apply without --target", step=self.step.name)
-        return StepResult(record=record, state=state, mutated=False, fault=record.error)
 
     def mutate(self, plan: CheckedPlan) -> StepResult:
         """
@@ -440,10 +427,6 @@ class StepPipeline(StepAttempt):
             lock_timeout=self.options.lock_timeout,
         )
 
-    @property
-    def _query(self) -> QueryContext:
-        return QueryContext(self.services, self.prepared, self.inputs, self.evidence)
-
     def _left_undone(self) -> tuple[PlannedAction, ...]:
         """
         Return the actions that an untargeted plan still has after a targeted apply; if that plan
@@ -469,12 +452,3 @@ class StepPipeline(StepAttempt):
         outputs = plan.journal.outputs
         changed = (PlannedAction(address=f"output.{name}", action="update") for name in outputs)
         return (*plan.journal.changes, *changed)
-
-
-def _with_open_doubts(record: OperationRecord, plan: CheckedPlan) -> OperationRecord:
-    """
-    Return the record with the doubts that the plan leaves open.
-    """
-    resources = record.resources.model_copy(update={"in_doubt": plan.doubts})
-    settled = (*record.settled, *plan.settled)
-    return record.model_copy(update={"resources": resources, "settled": settled})

@@ -169,7 +169,7 @@ def check_plan(
     journal, before = plan.journal, plan.before
     accepted = options.accept_vanished
     destroying = plan.direction == "destroy"
-    prepared.bindings.check_lineage(target, before)
+    prepared.bindings.check(target, lineage=before.lineage)
     _check_addresses_known(target, options, journal, before)
     moved = check(target, record, before, prepared.reconcile)
     if moved is not None:
@@ -193,7 +193,7 @@ def check_plan(
         run_id=prepared.run_id,
         settling_time=services.limits.settle,
         ids=before.ids,
-        refreshed=options.refreshes_all,
+        refreshed=options.refresh and not options.targets,
         accepted=accepted is not None,
         reason=accepted,
         deleted=tuple(item.key for item in deleted),
@@ -216,7 +216,14 @@ def check_plan(
     )
     if not options.reviewed:  # else as much is shown as was not shown before
         services.sink.emit(shown)
-    rewrites = not destroying and _encryption_changed(services, prepared, before)
+    # The engine rewrites a state with any apply, and plans no change for that.
+    rewrites = (
+        not destroying
+        and record is not None
+        and record.status not in NOTHING_THERE
+        and before.lineage is not None
+        and record.state_encryption != state_encryption(services, prepared)
+    )
     if rewrites:
         services.note(STATE_REWRITTEN, step=step)
     return CheckedPlan(
@@ -234,17 +241,6 @@ def check_plan(
         content=plan.content,
         waits=plan.waits,
     )
-
-
-def _encryption_changed(services: Services, prepared: PreparedStep, before: PulledState) -> bool:
-    """
-    Return whether the state would be encrypted in another way than by its last apply. The engine
-    rewrites it with any apply, and plans no change for it.
-    """
-    record = prepared.record
-    if record is None or record.status in NOTHING_THERE or before.lineage is None:
-        return False
-    return record.state_encryption != state_encryption(services, prepared)
 
 
 def warn_of_shared_objects(

@@ -70,7 +70,7 @@ def operate(
     attempt = max((number for number, _ in files.attempts(run_id, name)), default=0) + 1
     evidence = files.attempt(run_id, name, attempt)
     before = pull(services, prepared.work_dir, evidence, "pull-before")
-    prepared.bindings.check_lineage(str(prepared.target), before)
+    prepared.bindings.check(str(prepared.target), lineage=before.lineage)
     if moves is None:
         check_recorded_state(
             services,
