@@ -9,18 +9,16 @@ step of its own, whose record holds the details; the record of the step says tha
 from __future__ import annotations
 
 from functools import partial
-from typing import assert_never
 
 from orchestrator.app.run.prepared_steps import PreparedSteps, current_module
 from orchestrator.app.run.run_summary import exit_codes_of
 from orchestrator.app.run.step_runner import StepRunner
-from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.app.steps.mutation import StepResult, mutate, not_started
 from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.planned_step import CheckedPlan, plan_step
 from orchestrator.app.steps.preparation import store_deployment
 from orchestrator.domain.blueprint.blueprint import CommandHook, Hook, ModuleHook
-from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.references import Template, Unresolvable
 from orchestrator.domain.events.events import (
     EngineDiagnostic,
     EngineLine,
@@ -81,39 +79,36 @@ class HookRun:
         self.reason = reason
         self.by = hook_description(action)
         self.before = runner.steps.recorded(name)
+        self._options = replace(runner.options.plan, targets=(), replace=())
 
     def check(self) -> None:
         """
         Raise errors that can be found before anything is done: missing values, a missing program, a
         module that would destroy what it made for an earlier apply.
         """
-        match self.action:
-            case CommandHook():
-                call = self._program_call(self.action)
-                try:
-                    self.services.engine.check_program(*call)
-                except EngineFailed as exc:  # the engine has no part in it
-                    at = self.runner.deployment.steps[self.name].at
-                    raise Invalid([Problem(exc.message, at, exc.hint)]) from exc
-            case ModuleHook():
-                self._check_module(self.action)
-            case _:
-                assert_never(self.action)
+        if isinstance(self.action, ModuleHook):
+            self._check_module(self.action)
+            return
+        call = self._program_call(self.action)
+        try:
+            self.services.engine.check_program(*call)
+        except EngineFailed as exc:  # the engine has no part in it
+            at = self.runner.deployment.steps[self.name].at
+            raise Invalid([Problem(exc.message, at, exc.hint)]) from exc
 
     def run(self) -> StepResult:
-        match self.action:
-            case CommandHook():
-                return self._command(self.action)
-            case ModuleHook():
-                return self._module(self.action)
-            case _:
-                assert_never(self.action)
+        if isinstance(self.action, ModuleHook):
+            return self._module(self.action)
+        return self._command(self.action)
 
     # A command
 
     def _command(self, action: CommandHook) -> StepResult:
         services, (program, spec) = self.services, self._program_call(action)
-        self._approve(program.argv)
+        # The approval of a destroy includes its hook.
+        if self.kind == "compensate" and not self.runner.options.plan.approved:
+            services.agree(self.name, f"{self.kind} {self.name} by `{' '.join(program.argv)}`")
+        services.check_not_stopped()
         entry, evidence = mutate(
             self.runner.session,
             self._marker(target=None),
@@ -124,17 +119,25 @@ class HookRun:
         return self._result(entry, mutated=not evidence.never_began)
 
     def _program_call(self, action: CommandHook) -> tuple[Program, CallSpec]:
-        services = self.services
+        services, deployment = self.services, self.runner.deployment
         argv = tuple(map(scalar_text, self._resolved(action.argv)))
         variables = self._resolved(action.environment)
         root = hook_step_name(self.name, self.kind)
+        environment = {
+            "ORCHESTRATOR_ACTION": self.kind,
+            "ORCHESTRATOR_BLUEPRINT": deployment.blueprint,
+            "ORCHESTRATOR_ENVIRONMENT": deployment.environment,
+            "ORCHESTRATOR_STEP": self.name,
+            "ORCHESTRATOR_TARGET": str(self.before.target),
+            "ORCHESTRATOR_RUN_ID": self.runner.session.run_id,
+            **{key: scalar_text(value) for key, value in variables.items()},
+        }
         spec = CallSpec(
             directory=services.root,
             evidence=services.files.attempt(self.runner.session.run_id, root, 1),
             name="apply",
             mask=services.masker.mask,
-            environment=self._environment()
-            | {key: scalar_text(value) for key, value in variables.items()},
+            environment=environment,
             timeout=action.timeout or services.limits.timeout,
             grace=min(services.limits.grace or _GRACE, _GRACE),
         )
@@ -176,40 +179,21 @@ class HookRun:
 
     def _resolved(self, template: Template) -> Json:
         """
-        Return the value of a template. Its secrets were masked when they were read.
+        Return the value of a template, a list or map of texts. Its secrets were masked when they
+        were read.
         """
         scope = self.runner.steps.values.action_scope(self.name)
         try:
-            resolved = template.resolve(scope.look_up)
-            _check_scalars(resolved)
+            value: Json = template.resolve(scope.look_up).value
+            for place, item in value.items() if isinstance(value, dict) else enumerate(value):
+                if item is None or isinstance(item, dict | list):
+                    kind = "map" if isinstance(item, dict) else "list"
+                    shape = "null" if item is None else f"a {kind}"
+                    raise Unresolvable(f"{place} is {shape}, not text", (place,))
         except Unresolvable as exc:
             where = shown_step(hook_step_name(self.name, self.kind))
             raise Invalid([Problem(f"{where}: {exc}", scope.step.at)]) from exc
-        return resolved.value
-
-    def _approve(self, argv: tuple[str, ...]) -> None:
-        """
-        Raise ApprovalMissing if the user is asked and does not agree. The approval of a destroy
-        includes its hook.
-        """
-        if self.kind == "compensate" and not self.runner.options.plan.approved:
-            question = f"{self.kind} {self.name} by `{' '.join(argv)}`"
-            self.services.agree(self.name, question)
-        self.services.check_not_stopped()
-
-    def _environment(self) -> dict[str, str]:
-        """
-        Return the variables that every hook command gets.
-        """
-        deployment, record = self.runner.deployment, self.before
-        return {
-            "ORCHESTRATOR_ACTION": self.kind,
-            "ORCHESTRATOR_BLUEPRINT": deployment.blueprint,
-            "ORCHESTRATOR_ENVIRONMENT": deployment.environment,
-            "ORCHESTRATOR_STEP": self.name,
-            "ORCHESTRATOR_TARGET": str(record.target),
-            "ORCHESTRATOR_RUN_ID": self.runner.session.run_id,
-        }
+        return value
 
     # A module
 
@@ -234,8 +218,14 @@ class HookRun:
         )
         with pipeline.approved_plan() as plan:
             unchanged = pipeline.record_unchanged(plan) if plan.empty else None
-            if unchanged is not None:
-                self._check_new(record)
+            there = record is not None and record.status not in NOTHING_THERE
+            if record and there and unchanged and not last_hook_result(self.before, self.kind):
+                raise Refused(
+                    "nothing_new",
+                    f"{self.name}: {self.kind} would do nothing: what {self.by} made in run "
+                    f"{record.run_id}, before the last apply, is still as it describes it",
+                    hint="let one of its inputs differ from run to run, such as `${run.id}`",
+                )
             self._check_earlier(plan)
 
             def call() -> StepResult:
@@ -243,8 +233,15 @@ class HookRun:
                 steps.update(root, result.record, result.state)
                 return result
 
+            def ended(marker: OperationRecord, result: StepResult) -> OperationRecord:
+                stamp = self.services.stamp()
+                how = module_outcome(self.kind, result.record, result.fault)
+                if how.fault is not None and not result.mutated:
+                    return reverted(marker, self.before, how.fault, stamp)
+                return hook_ended(marker, self.before, how, stamp)
+
             marker = self._marker(target=str(self.runner.deployment.target(root)))
-            entry, result = mutate(self.runner.session, marker, call, self._conclude_module, None)
+            entry, result = mutate(self.runner.session, marker, call, ended, None)
         self.runner.end_with_record(root, result, verb="apply")
         return self._result(entry, mutated=result.fault is None or result.mutated)
 
@@ -271,36 +268,9 @@ class HookRun:
                 )
             self._check_earlier(plan)
 
-    @property
-    def _options(self) -> PlanOptions:
-        return replace(self.runner.options.plan, targets=(), replace=())
-
     def _check_earlier(self, plan: CheckedPlan) -> None:
         accepted = self.runner.options.plan.accept_replaced
         check_earlier_work(self.runner.steps, self.name, self.kind, plan, accepted=accepted)
-
-    def _conclude_module(self, marker: OperationRecord, result: StepResult) -> OperationRecord:
-        stamp, how = self.services.stamp(), module_outcome(self.kind, result.record, result.fault)
-        if how.fault is not None and not result.mutated:
-            return reverted(marker, self.before, how.fault, stamp)
-        return hook_ended(marker, self.before, how, stamp)
-
-    def _check_new(self, record: OperationRecord | None) -> None:
-        """
-        Raise Refused if a module has nothing to do because of what it did for an earlier apply.
-        """
-        if (
-            record is None
-            or record.status in NOTHING_THERE
-            or last_hook_result(self.before, self.kind)
-        ):
-            return
-        raise Refused(
-            "nothing_new",
-            f"{self.name}: {self.kind} would do nothing: what {self.by} made in run "
-            f"{record.run_id}, before the last apply, is still as it describes it",
-            hint="let one of its inputs differ from run to run, such as `${run.id}`",
-        )
 
     def _marker(self, *, target: str | None) -> OperationRecord:
         return hook_begun(
@@ -323,10 +293,6 @@ class HookRun:
         if not mutated:
             fault = attempt.error if attempt else None
         return StepResult(record=entry, state=None, mutated=mutated, fault=fault)
-
-
-def _begins_apply(entry: OperationRecord) -> bool:
-    return entry.status is Status.RUNNING and entry.active_command == "apply"
 
 
 def check_earlier_work(
@@ -360,19 +326,19 @@ def earlier_objects(steps: PreparedSteps, name: str, kind: HookKind) -> list[Obj
     if record is None or not record.resources.inventory:
         return []
     history = steps.services.store.history
-    step = steps.deployment.target(name)
-    applied = next((entry for entry in history(step) if _begins_apply(entry)), None)
-    entry_before = next(
+    begun = next(  # the last apply
         (
-            entry
-            for entry in history(root)
-            if applied is not None and entry.updated_at < applied.updated_at
+            entry.updated_at
+            for entry in history(steps.deployment.target(name))
+            if entry.status is Status.RUNNING and entry.active_command == "apply"
         ),
         None,
     )
-    earlier = (
-        {(ref.type, ref.id) for ref in entry_before.resources.inventory} if entry_before else set()
-    )
+    earlier: set[tuple[str, str | None]] = set()
+    for entry in history(root):
+        if begun is not None and entry.updated_at < begun:
+            earlier = {(ref.type, ref.id) for ref in entry.resources.inventory}
+            break
     return [ref for ref in record.resources.inventory if (ref.type, ref.id) in earlier]
 
 
@@ -398,16 +364,3 @@ def hook_exit_codes(result: StepResult, kind: HookKind, stopped: int) -> list[in
     overdue = result.fault is not None and result.fault.code == "deadline"
     codes = exit_codes_of(result.fault, (), stopped)
     return [InDoubt.exit_code, *codes] if unknown and not overdue else codes
-
-
-def _check_scalars(resolved: Resolved) -> None:
-    """
-    Raise Unresolvable if a reference resolves to something other than text.
-    """
-    items = (
-        resolved.value.items() if isinstance(resolved.value, dict) else enumerate(resolved.value)
-    )
-    for place, value in items:
-        if value is None or isinstance(value, dict | list):
-            shape = "null" if value is None else f"a {'map' if isinstance(value, dict) else 'list'}"
-            raise Unresolvable(f"{place} is {shape}, not text", (place,))
