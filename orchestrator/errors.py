@@ -132,11 +132,12 @@ class Problem(Struct, frozen=True):
 
 class OrchestratorError(Exception):
     """
-    The base of every error that is not a bug.
+    The base of every error that is not a bug. ``phase`` is the one in which it happened.
     """
 
     exit_code: ClassVar[int]
     code: ClassVar[str]
+    phase: str = "plan"
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -150,6 +151,7 @@ class Invalid(OrchestratorError):
     """
 
     exit_code, code = 3, "invalid"
+    phase = "blueprint"
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -265,6 +267,7 @@ class Busy(OrchestratorError):
     """
 
     exit_code, code = 20, "busy"
+    phase = "lock"
 
 
 class StateLocked(Busy):
@@ -285,6 +288,7 @@ class Fenced(OrchestratorError):
     """
 
     exit_code, code = 21, "fenced"
+    phase = "record"
 
 
 class StoreUnavailable(OrchestratorError):
@@ -294,6 +298,7 @@ class StoreUnavailable(OrchestratorError):
     """
 
     exit_code, code = 22, "store_unavailable"
+    phase = "record"
 
     def __init__(self, message: str, *, hint: str = "", reason: StoreReason | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -306,6 +311,7 @@ class Spooled(OrchestratorError):
     """
 
     exit_code, code = 23, "spooled"
+    phase = "record"
 
 
 class Usage(OrchestratorError):

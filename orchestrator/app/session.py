@@ -225,11 +225,11 @@ class Session:
                 unproven = any(liveness(item.owner) is Liveness.UNKNOWN for item in gone)
                 self.replaced = current if unproven else None
                 continue
-            message, hint = claim_message(services, remaining[0])
+            busy = claimed(services, remaining[0])
             if wait and not announced:
-                services.note(f"waiting: {message}")
+                services.note(f"waiting: {busy.message}")
                 announced = True
-            await_others(services, Busy(message, hint=hint), wait=wait)
+            await_others(services, busy, wait=wait)
             current = None
 
     def hand_back_claim(self) -> None:
@@ -385,9 +385,9 @@ def pending_row(deployment: Deployment, step: str) -> StepRun:
     return StepRun(step=step, target=str(deployment.target(step)), status=StepStatus.PENDING)
 
 
-def claim_message(services: Services, claim: Claim) -> tuple[str, str]:
+def claimed(services: Services, claim: Claim) -> Busy:
     """
-    Return message and hint for a claim that somebody else holds.
+    Return the error of a claim that somebody else holds.
     """
     lease = services.store.lease(claim.run_id)
     heartbeat = f"last heartbeat {lease.age:.0f} s ago" if lease else "no heartbeat"
@@ -399,4 +399,4 @@ def claim_message(services: Services, claim: Claim) -> tuple[str, str]:
     hint = f"look at it with `orchestrator runs show {claim.run_id}`, or wait (--wait)"
     if services.processes.liveness(claim.owner) is Liveness.UNKNOWN:
         hint += "; if it is dead for certain, --takeover REASON"
-    return message, hint
+    return Busy(message, hint=hint)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from orchestrator.app.inspection.earlier_runs import find_run
 from orchestrator.app.run.request import RunRequest
 from orchestrator.app.services import Services, await_others
-from orchestrator.app.session import claim_message
+from orchestrator.app.session import claimed
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import digest
 from orchestrator.domain.record.run_record import Claim, RunRecord
@@ -55,8 +55,7 @@ def earlier_run(
     token, store = request.options.request_token, services.store
     if token is None:
         return None
-    name = _name(deployment, request, selected)
-    own = _content(services, deployment, request, run_id)
+    name, own = _stored_request(services, deployment, request, selected, run_id)
     while True:
         stored = _parsed(store.create_blob(name, own))
         if stored["run_id"] == run_id:
@@ -71,8 +70,7 @@ def earlier_run(
         claim = _claim_of(services, deployment, stored["run_id"])
         if claim is None:
             break
-        message, hint = claim_message(services, claim)
-        await_others(services, Busy(message, hint=hint), wait=request.options.wait)
+        await_others(services, claimed(services, claim), wait=request.options.wait)
     run = find_run(services.files, store, stored["run_id"])
     return run if run is not None and _came_to_its_end(run) else None
 
@@ -91,8 +89,8 @@ def take_request(
     """
     if request.options.request_token is None:
         return
-    store, name = services.store, _name(deployment, request, selected)
-    own = _content(services, deployment, request, run_id)
+    store = services.store
+    name, own = _stored_request(services, deployment, request, selected, run_id)
     stored = _parsed(store.create_blob(name, own))
     if stored["run_id"] == run_id:
         return
@@ -105,15 +103,6 @@ def take_request(
     store.put_blob(name, own)
 
 
-def _name(deployment: Deployment, request: RunRequest, selected: Sequence[str]) -> str:
-    """
-    Return the name of the blob with the run of a request.
-    """
-    key = [deployment.project, deployment.blueprint, deployment.environment, request.verb]
-    about = json.dumps([*key, *sorted(selected), request.options.request_token])
-    return REQUESTS + hashlib.sha256(about.encode()).hexdigest()
-
-
 def run_of_request(data: bytes | None) -> str | None:
     """
     Return the run stored in the blob of a request.
@@ -121,17 +110,27 @@ def run_of_request(data: bytes | None) -> str | None:
     return _parsed(data)["run_id"] if data else None
 
 
-def _content(services: Services, deployment: Deployment, request: RunRequest, run_id: str) -> bytes:
+def _stored_request(
+    services: Services,
+    deployment: Deployment,
+    request: RunRequest,
+    selected: Sequence[str],
+    run_id: str,
+) -> tuple[str, bytes]:
     """
-    Return the content of that blob: the run, and a digest that is equal for equal requests.
+    Return the name of a request's blob, and its content for this run: with a digest that is equal
+    for equal requests.
     """
+    key = [deployment.project, deployment.blueprint, deployment.environment, request.verb]
+    about = json.dumps([*key, *sorted(selected), request.options.request_token])
     approval = request.options.plan.approval
     parts = {
         "arguments": request.arguments(),
         "inputs": {name: item.value for name, item in deployment.inputs.items()},
         "approval": approval.to_json() if approval is not None else None,
     }
-    return json.dumps({"run_id": run_id, "digest": digest(parts, services.key)}).encode()
+    content = json.dumps({"run_id": run_id, "digest": digest(parts, services.key)}).encode()
+    return REQUESTS + hashlib.sha256(about.encode()).hexdigest(), content
 
 
 def _claim_of(services: Services, deployment: Deployment, run_id: str) -> Claim | None:

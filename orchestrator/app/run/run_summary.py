@@ -5,7 +5,7 @@ The end of a run: its verdict, live objects, and the next commands.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import cast, get_args
+from typing import get_args
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ from orchestrator.app.session import Session
 from orchestrator.domain.events.events import KnownOutputs, LiveObjects, RunFinished
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.objects import Doubt
-from orchestrator.domain.record.record import MISPLACED, Fault, OperationRecord, Phase
+from orchestrator.domain.record.record import MISPLACED, Fault, OperationRecord
 from orchestrator.domain.record.run_record import NextCommand, RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict
 from orchestrator.domain.record.verdicts import is_partly_applied, verdict_of
@@ -38,14 +38,12 @@ from orchestrator.errors import (
     CheckFailed,
     DeadlinePassed,
     EngineFailed,
-    Fenced,
     InDoubt,
     Invalid,
     OrchestratorError,
     PlanChanged,
     Reason,
     Refused,
-    Spooled,
     Stopped,
     StoreUnavailable,
     worst,
@@ -77,30 +75,14 @@ def fault_of(exc: OrchestratorError, masker: Masker) -> Fault:
     """
     Return an error that left no entry as a fault for the run record.
     """
-    phase: Phase = "plan"
     lines = masker.mask(exc.message).splitlines()
-    diagnostics: tuple[object, ...] = ()
-    occupied: Sequence[str] = ()
-    match exc:
-        case EngineFailed():
-            phase, diagnostics = cast(Phase, exc.phase), exc.diagnostics
-        case Refused():
-            phase = cast(Phase, exc.phase)
-        case Busy():
-            phase = "lock"
-        case StoreUnavailable() | Spooled() | Fenced():
-            phase = "record"
-        case InDoubt():
-            phase, occupied = cast(Phase, exc.phase), exc.occupied
-        case Invalid():
-            phase = "blueprint"
     return Fault.model_validate(
         {
             "code": exc.reason if isinstance(exc, Refused) else exc.code,
-            "phase": phase,
+            "phase": exc.phase,
             "summary": "; ".join(lines) if isinstance(exc, Invalid) else lines[0],
-            "resources": occupied,
-            "diagnostics": diagnostics,
+            "resources": exc.occupied if isinstance(exc, InDoubt) else (),
+            "diagnostics": exc.diagnostics if isinstance(exc, EngineFailed) else (),
         }
     )
 

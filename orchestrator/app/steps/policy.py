@@ -5,7 +5,7 @@ Checks plans against the policy of the blueprint.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -46,8 +46,7 @@ def check_policy(session: Session, step: str, plan: CheckedPlan, *, override: st
         *violations_of_plan(policy, step, objects, regions=plan.content.regions, destroyed=before)
     ]
     row = _row(session, step).with_plan(plan.shown).counted()
-    violations += _rego_violations(session, [row], "apply")
-    _refuse(session, violations, override=override)
+    _judge(session, violations, [row], "apply", override=override)
 
 
 def check_policy_of_destroy(
@@ -76,8 +75,35 @@ def check_policy_of_destroy(
         changes = {"resources": resources, "actions": actions}
         rows.append(_row(session, step).model_copy(update=changes).counted())
     violations = [*violations_of_steps(session.deployment.policy, steps)]
-    violations += _rego_violations(session, rows, "destroy")
-    _refuse(session, violations, override=override)
+    _judge(session, violations, rows, "destroy", override=override)
+
+
+def _judge(
+    session: Session,
+    violations: Sequence[Violation],
+    rows: Sequence[PlannedStep],
+    command: Literal["apply", "destroy"],
+    *,
+    override: str | None,
+) -> None:
+    """
+    Raise Refused if violations, or those of the Rego rules by a plan of these rows, forbid it.
+    """
+    deployment, note = session.deployment, session.services.note
+    document = PlanDocument.of_steps(deployment, rows, command=command)
+    one = rows[0].step if len(rows) == 1 else ""
+    found = [*violations]
+    for item in rego_violations(session.services, deployment, document):
+        found.append(item.model_copy(update={"step": item.step or one}))
+    for item in found:
+        if item.verdict == "warn":
+            note(f"the policy warns: {item.text}", level="warning", step=item.step)
+    forbidden = [item for item in found if item.verdict == "fail"]
+    if forbidden and override is None:
+        raise _refusal(forbidden)
+    if forbidden:
+        text = describe_violations(forbidden)
+        note(f"the policy is overridden ({override}): {text}", level="warning")
 
 
 def rego_violations(
@@ -91,16 +117,6 @@ def rego_violations(
         return ()
     text = redacted(document, services.masker).to_json()
     return services.policy_rules(rules, text, services.stop)
-
-
-def _rego_violations(
-    session: Session, rows: Sequence[PlannedStep], command: Literal["apply", "destroy"]
-) -> Iterator[Violation]:
-    deployment = session.deployment
-    document = PlanDocument.of_steps(deployment, rows, command=command)
-    for item in rego_violations(session.services, deployment, document):
-        one = rows[0].step if len(rows) == 1 else ""
-        yield item.model_copy(update={"step": item.step or one})
 
 
 def _row(session: Session, step: str) -> PlannedStep:
@@ -132,19 +148,6 @@ def _refusal(forbidden: Sequence[Violation]) -> Refused:
         hint=_HINT,
         accepted_by=("--override-policy", "WHY"),
     )
-
-
-def _refuse(session: Session, violations: Sequence[Violation], *, override: str | None) -> None:
-    warnings = [item for item in violations if item.verdict == "warn"]
-    forbidden = [item for item in violations if item.verdict == "fail"]
-    for item in warnings:
-        session.services.note(f"the policy warns: {item.text}", level="warning", step=item.step)
-    if not forbidden:
-        return
-    if override is None:
-        raise _refusal(forbidden)
-    text = describe_violations(forbidden)
-    session.services.note(f"the policy is overridden ({override}): {text}", level="warning")
 
 
 # What neither a destroy nor a rollback may take down: found before anything is destroyed, all of
