@@ -21,6 +21,7 @@ from orchestrator.app.steps.engine_calls import (
     write_variables,
 )
 from orchestrator.app.steps.preparation import PreparedStep
+from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.inputs import StepInputs
 from orchestrator.domain.events.events import (
     ChangeSummary,
@@ -34,7 +35,6 @@ from orchestrator.domain.plan.changes import PlanContent
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import AbsenceMethod, ObjectRef, moves
 from orchestrator.domain.record.states import NOTHING_THERE
-from orchestrator.domain.addresses import parse_address
 from orchestrator.ports.engine import (
     CallSpec,
     Cancel,
