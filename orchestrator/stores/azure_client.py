@@ -15,11 +15,11 @@ from urllib.parse import quote, urlencode
 
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.client_settings import (
+    RETRIES,
     ask,
     client_options,
     flag,
     read_setting,
-    retries,
     setting_or_variable,
     unsupported,
 )
@@ -105,7 +105,7 @@ def azure_client(
         prefix=prefix,
         config=config,
         client_options=client_options(endpoint, settings, environ),
-        retry_config=retries(),
+        retry_config=RETRIES,
         **options,
     )
     return client, endpoint
@@ -142,7 +142,12 @@ def _log_in(
     if file := setting("client_certificate_path"):
         bundle = read_setting(file, "client_certificate_path")
     else:
-        bundle = _decode(setting("client_certificate"))
+        text = "".join(setting("client_certificate").split())
+        try:
+            bundle = base64.b64decode(text, validate=True)
+        except ValueError as exc:
+            problem = Problem("operations in azurerm: client_certificate: no base64")
+            raise Invalid([problem]) from exc
     if bundle:
         password = setting("client_certificate_password")
         exchange(certificate_assertion(bundle, password, values["client_id"], token_url))
@@ -253,13 +258,6 @@ def certificate_assertion(
         return f"{signed}.{_base64url(key.sign(signed.encode(), pss, hashes.SHA256()))}"
 
     return current
-
-
-def _decode(text: str) -> bytes:
-    try:
-        return base64.b64decode("".join(text.split()), validate=True)
-    except ValueError as exc:
-        raise Invalid([Problem("operations in azurerm: client_certificate: no base64")]) from exc
 
 
 def _base64url(data: bytes) -> str:

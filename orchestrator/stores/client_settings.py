@@ -21,9 +21,9 @@ from orchestrator.errors import Invalid, Problem, StoreUnavailable
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig
 
-#: Seconds: one request, all tries of one request together.
-TIMEOUT = 10
-_RETRIES = 30
+TIMEOUT = 10  # seconds for one request
+#: How long a client retries.
+RETRIES: RetryConfig = {"max_retries": 8, "retry_timeout": timedelta(seconds=30)}
 
 
 def setting_or_variable(
@@ -71,19 +71,12 @@ def opener(
     handlers: list[urllib.request.BaseHandler] = [urllib.request.HTTPSHandler(context=context)]
     if configured := proxies(settings):
         host = urlsplit(endpoint).hostname or ""
-        handlers.append(
-            urllib.request.ProxyHandler({} if _bypasses_proxy(host, settings) else configured)
-        )
+        for name in filter(None, str(settings.get("no_proxy") or "").replace(" ", "").split(",")):
+            end = name.removeprefix("*").lstrip(".")  # a host, or a domain above it
+            if not end or host == end or host.endswith(f".{end}"):
+                configured = {}
+        handlers.append(urllib.request.ProxyHandler(configured))
     return urllib.request.build_opener(*handlers)
-
-
-def _bypasses_proxy(host: str, settings: Mapping[str, Any]) -> bool:
-    """
-    Return whether ``no_proxy`` names the host or one of its parent domains.
-    """
-    names = str(settings.get("no_proxy") or "").replace(" ", "").split(",")
-    ends = [name.removeprefix("*").lstrip(".") for name in names if name]
-    return any(not end or host == end or host.endswith(f".{end}") for end in ends)
 
 
 def proxies(settings: Mapping[str, Any]) -> dict[str, str]:
@@ -116,13 +109,6 @@ def certificates(settings: Mapping[str, Any], environ: Mapping[str, str]) -> str
     return str(file) if file else None
 
 
-def retries() -> RetryConfig:
-    """
-    Return how long a client retries.
-    """
-    return {"max_retries": 8, "retry_timeout": timedelta(seconds=_RETRIES)}
-
-
 def read_setting(file: str, setting: str) -> bytes:
     """
     Return the bytes of the file that a setting names. Raises Invalid if it cannot be read.
@@ -131,17 +117,6 @@ def read_setting(file: str, setting: str) -> bytes:
         return Path(file).expanduser().read_bytes()
     except OSError as exc:
         raise Invalid([Problem(f"operations: {setting} {file}: {exc.strerror}")]) from exc
-
-
-def path_or_contents(value: str, setting: str) -> str:
-    """
-    Return the text of a setting that holds either a path or the content, as Terraform reads it.
-    """
-    try:
-        is_file = Path(value).expanduser().is_file()
-    except OSError:  # too long for a name
-        is_file = False
-    return read_setting(value, setting).decode() if is_file else value
 
 
 def flag(value: Json) -> bool:

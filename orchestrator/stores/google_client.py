@@ -13,15 +13,16 @@ import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.client_settings import (
+    RETRIES,
     TIMEOUT,
     ask,
     client_options,
-    path_or_contents,
-    retries,
+    read_setting,
     setting_or_variable,
 )
 
@@ -93,7 +94,7 @@ def google_client(
         "GOOGLE_CREDENTIALS",
         "GOOGLE_APPLICATION_CREDENTIALS",
     )
-    key = _credentials(path_or_contents(credentials, "credentials")) if credentials else None
+    key = _credentials(_path_or_contents(credentials, "credentials")) if credentials else None
     options: dict[str, Any] = {}
     if account:
         source = (lambda: token) if token else (lambda: google_token(key)["token"])
@@ -120,7 +121,7 @@ def google_client(
             prefix=prefix,
             config=config,
             client_options=connection,
-            retry_config=retries(),
+            retry_config=RETRIES,
             **options,
         )
 
@@ -135,12 +136,23 @@ def google_client(
     return plain, server
 
 
+def _path_or_contents(value: str, setting: str) -> str:
+    """
+    Return the text of a setting that holds either a path or the content, as Terraform reads it.
+    """
+    try:
+        is_file = Path(value).expanduser().is_file()
+    except OSError:  # too long for a name
+        is_file = False
+    return read_setting(value, setting).decode() if is_file else value
+
+
 def _customer_key(encoded: str) -> dict[str, str]:
     """
     Return the request headers for a customer-supplied encryption key.
     """
     try:
-        key = base64.b64decode(path_or_contents(encoded, "encryption_key"), validate=False)
+        key = base64.b64decode(_path_or_contents(encoded, "encryption_key"), validate=False)
     except ValueError:
         key = b""
     if len(key) != 32:

@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 
 from orchestrator.errors import Invalid, Problem, StoreUnavailable
 from orchestrator.stores.client_settings import (
+    RETRIES,
     certificates,
     client_options,
     flag,
     proxies,
-    retries,
     setting_or_variable,
     unsupported,
 )
@@ -77,7 +77,7 @@ def s3_client(
         options["credential_provider"] = provider
     else:
         config |= cast("S3Config", static_aws_keys(settings, environ))
-    return S3Store(bucket, prefix=prefix, config=config, retry_config=retries(), **options), server
+    return S3Store(bucket, prefix=prefix, config=config, retry_config=RETRIES, **options), server
 
 
 def endpoint_of(service: str, settings: Mapping[str, Any], environ: Mapping[str, str]) -> str:
@@ -159,7 +159,7 @@ def renewed_aws_credentials(
     if static and not (roles or identity or profile):
         return None
     session = _sdk_session(settings, environ, region, profile)
-    import botocore.credentials
+    from botocore import credentials as sdk
 
     if static:
         session.set_credentials(*(static.get(name) for name in _KEY_PARTS))
@@ -171,22 +171,20 @@ def renewed_aws_credentials(
     )
     credentials: Any = None
     if isinstance(identity, Mapping):
-        credentials = _refreshable(
-            botocore.credentials.AssumeRoleWithWebIdentityCredentialFetcher(
-                sts,
-                lambda: _web_identity_token(identity, environ),
-                str(identity.get("role_arn") or environ.get("AWS_ROLE_ARN") or ""),
-                extra_args=_assume_role(identity, environ),
-            )
+        fetcher: Any = sdk.AssumeRoleWithWebIdentityCredentialFetcher(
+            sts,
+            lambda: _web_identity_token(identity, environ),
+            str(identity.get("role_arn") or environ.get("AWS_ROLE_ARN") or ""),
+            extra_args=_assume_role(identity, environ),
         )
+        credentials = sdk.DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
     else:
         credentials = session.get_credentials()
     for role in roles:
-        credentials = _refreshable(
-            botocore.credentials.AssumeRoleCredentialFetcher(
-                sts, credentials, str(role["role_arn"]), extra_args=_assume_role(role, {})
-            )
+        fetcher = sdk.AssumeRoleCredentialFetcher(
+            sts, credentials, str(role["role_arn"]), extra_args=_assume_role(role, {})
         )
+        credentials = sdk.DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
     def current() -> S3Credential:
         if credentials is None:  # nobody else is asked: the client would ask a machine's service
@@ -260,12 +258,6 @@ def _sdk_session(
     if flag(settings.get("skip_metadata_api_check")):
         session.get_component("credential_provider").remove("iam-role")
     return session
-
-
-def _refreshable(fetcher: Any) -> Any:
-    from botocore.credentials import DeferredRefreshableCredentials
-
-    return DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
 
 
 def _web_identity_token(identity: Mapping[str, Any], environ: Mapping[str, str]) -> str:
