@@ -29,7 +29,7 @@ from orchestrator.local_files import read_text
 VARIABLE = "ORCHESTRATOR_TRUST"
 
 _KEYS = ("commands", "stores", "module_roots")
-_FILE_URL = re.compile(r"(?:sqlite:(?://)?)?(?P<path>(?![a-z][a-z0-9+.-]+:).+)", re.IGNORECASE)
+_FILE_URL = r"(?i)(?:sqlite:(?://)?)?(?P<path>(?![a-z][a-z0-9+.-]+:).+)"
 
 
 class Trust(Struct, frozen=True):
@@ -66,7 +66,7 @@ class Trust(Struct, frozen=True):
             return True
         if any(url == each or url.startswith(each.rstrip("/") + "/") for each in self.stores):
             return ".." not in url.split("/")
-        match = _FILE_URL.fullmatch(url)
+        match = re.fullmatch(_FILE_URL, url)
         return match is not None and _is_below(root / match["path"], root)
 
     def check_module_root(

@@ -247,14 +247,14 @@ approved_plan = _stack(
     ),
 )
 
-_ENGINE_DURATION = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h))+|0")
+_ENGINE_DURATION = r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|µs|ms|s|m|h))+|0"
 
 
 class _EngineDuration(click.ParamType[str]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not _ENGINE_DURATION.fullmatch(str(value)):
+        if not re.fullmatch(_ENGINE_DURATION, str(value)):
             self.fail(f"{value!r} is no duration such as 5m or 1m30s", param, ctx)
         return str(value)
 

@@ -11,13 +11,12 @@ from fnmatch import fnmatchcase
 from msgspec import Struct
 
 _KEY = r'\[(?:\d+|"(?:[^"\\]|\\.)*")\]'
-_KEYS = re.compile(_KEY)
 _NAME = r"[^\W\d][\w-]*"
-_ADDRESS = re.compile(
+_ADDRESS = (
     rf"(?P<resource>(?:module\.{_NAME}(?:{_KEY})?\.)*(?P<type>{_NAME})\.{_NAME})(?P<key>{_KEY})?"
 )
 
-_DATA_SOURCE = re.compile(rf"(?:module\.{_NAME}(?:{_KEY})?\.)*data\.")
+_DATA_SOURCE = rf"(?:module\.{_NAME}(?:{_KEY})?\.)*data\."
 
 
 class Address(Struct, frozen=True):
@@ -48,7 +47,7 @@ def parse_address(text: str) -> Address:
     >>> parse_address("aws_instance.this[2]").key
     '2'
     """
-    match = _ADDRESS.fullmatch(text)
+    match = re.fullmatch(_ADDRESS, text)
     if match is None:
         return Address(text, text, text.partition(".")[0])
     return Address(
@@ -63,7 +62,7 @@ def is_resource_address(text: str) -> bool:
     >>> is_resource_address("aws_instance.this"), is_resource_address("aws_instance.")
     (True, False)
     """
-    return _ADDRESS.fullmatch(text) is not None
+    return re.fullmatch(_ADDRESS, text) is not None
 
 
 def without_keys(address: str) -> str:
@@ -73,7 +72,7 @@ def without_keys(address: str) -> str:
     >>> without_keys('module.a["x.y"].aws_instance.this[0]')
     'module.a.aws_instance.this'
     """
-    return _KEYS.sub("", address)
+    return re.sub(_KEY, "", address)
 
 
 def meant_by(pattern: str, address: str) -> bool:
@@ -102,7 +101,7 @@ def is_data_source(address: str) -> bool:
     >>> is_data_source('module.net["a"].data.aws_vpc.this'), is_data_source("aws_vpc.data")
     (True, False)
     """
-    return _DATA_SOURCE.match(address) is not None
+    return re.match(_DATA_SOURCE, address) is not None
 
 
 def instance_keys(address: str) -> list[str]:

@@ -197,9 +197,7 @@ def seconds(value: object) -> float:
 CREDENTIAL = re.compile("key|secret|token|password|credential", re.IGNORECASE)
 #: Names that are such only by their looks: the place of a state, and who is named for one.
 _NO_CREDENTIALS = frozenset({"key", "secret_suffix", "key_vault_id", "kms_key_id", "key_name"})
-_CREDENTIAL_IN_TEXT = re.compile(
-    r"://[^\s/:@]*:[^\s/@]+@|\b(?:password|token|secret|sig|key)\s*=", re.IGNORECASE
-)
+_CREDENTIAL_IN_TEXT = r"(?i)://[^\s/:@]*:[^\s/@]+@|\b(?:password|token|secret|sig|key)\s*="
 
 
 def is_credential(name: str, value: Json) -> bool:
@@ -214,7 +212,7 @@ def is_credential(name: str, value: Json) -> bool:
     if not isinstance(value, str) or not value:
         return False
     has_secret_name = name not in _NO_CREDENTIALS and CREDENTIAL.search(name) is not None
-    return has_secret_name or _CREDENTIAL_IN_TEXT.search(value) is not None
+    return has_secret_name or re.search(_CREDENTIAL_IN_TEXT, value) is not None
 
 
 def scalar_text(value: Json) -> str:

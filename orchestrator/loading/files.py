@@ -25,7 +25,7 @@ from orchestrator.loading.hcl import Lines, check_nesting, json_value, too_deep
 #: Lines and commas that a file may have: counted in no time, where a million list items take long.
 MAX_SEPARATORS = 300_000
 
-_HCL_PLACE = re.compile(r"(?:invalid HCL: )?tmp\.hcl:(\d+),(\d+)(?:-[\d,]+)?: (.*)", re.DOTALL)
+_HCL_PLACE = r"(?s)(?:invalid HCL: )?tmp\.hcl:(\d+),(\d+)(?:-[\d,]+)?: (.*)"
 
 
 def read_text(path: Path, *, shown: str) -> str:
@@ -69,28 +69,27 @@ def _yaml(text: str, shown: str) -> tuple[Mapping[str, Node], Mapping[str, Locat
 
 
 #: Numbers in JSON, and the texts that may hold the like of one.
-_JSON_NUMBER = re.compile(r'"(?:\\.|[^"\\])*"|(?P<number>-?\d[\d.eE+-]*)')
+_JSON_NUMBER = r'"(?:\\.|[^"\\])*"|(?P<number>-?\d[\d.eE+-]*)'
 #: The parts of a .tfvars file; an ``operator`` is what no value is written with.
-_TFVARS_PART = re.compile(
-    r"(?:#|//)[^\n]*|/\*.*?\*/|\s+"
+_TFVARS_PART = (
+    r"(?s)(?:#|//)[^\n]*|/\*.*?\*/|\s+"
     r'|(?P<text>"(?:\\.|[^"\\])*"|<<-?(?P<end>\w+)\r?\n.*?\n[ \t]*(?P=end)\b)'
     r"|(?P<word>[^\W\d][\w-]*)|(?P<number>-?\d[\d.]*(?:[eE][+-]?\d+)?)"
-    r"|(?P<mark>[=:,\[\]{}])|(?P<operator>.)",
-    re.DOTALL,
+    r"|(?P<mark>[=:,\[\]{}])|(?P<operator>.)"
 )
 #: What an expression has at least one of; a file without is not looked through part by part.
-_SIGN_OF_EXPRESSION = re.compile(r"""[-+*/%!?<>&|(.$]|\bfor\b|["\]}]\s*\[|==""")
+_SIGN_OF_EXPRESSION = r"""[-+*/%!?<>&|(.$]|\bfor\b|["\]}]\s*\[|=="""
 #: The beginning of a template in a text, unless it is escaped.
-_TEMPLATE = re.compile(r"(?<!\$)(?:\$\$)*\$\{|(?<!%)(?:%%)*%\{")
+_TEMPLATE = r"(?<!\$)(?:\$\$)*\$\{|(?<!%)(?:%%)*%\{"
 
 
-def _check_numbers(text: str, shown: str, numbers: re.Pattern[str]) -> None:
+def _check_numbers(text: str, shown: str, numbers: str) -> None:
     """
     Raise Invalid, with all places, if a float would round a number.
     """
     found = [
         match.start("number")
-        for match in numbers.finditer(text)
+        for match in re.finditer(numbers, text)
         if match["number"] and is_inexact(match["number"])
     ]
     if found:
@@ -163,7 +162,7 @@ def _tfvars(text: str, shown: str) -> Json:
     except RecursionError as exc:
         raise too_deep(shown) from exc
     except pygohcl.HCLParseError as exc:
-        match = _HCL_PLACE.match(str(exc))
+        match = re.match(_HCL_PLACE, str(exc))
         if match is None:
             raise Invalid([Problem(f"not valid: {exc}", Location(shown))]) from exc
         at = Location(shown, int(match[1]), int(match[2]))
@@ -178,17 +177,17 @@ def _check_no_expressions(text: str, shown: str) -> None:
     """
     Raise Invalid if a value is an expression or a template: the parser returns those as text.
     """
-    if not _SIGN_OF_EXPRESSION.search(text):
+    if not re.search(_SIGN_OF_EXPRESSION, text):
         return
     before = ""  # the part before: its text if it is a mark, else its kind
-    for match in _TFVARS_PART.finditer(text):
+    for match in re.finditer(_TFVARS_PART, text):
         kind, part = match.lastgroup, match[0]
         if kind is None:
             continue
         ended = before in ("text", "number", "]", "}")
         if (
             kind == "operator"
-            or (kind == "text" and _TEMPLATE.search(part))
+            or (kind == "text" and re.search(_TEMPLATE, part))
             or (kind == "number" and part[0] == "-" and (ended or before == "word"))
             or (part == "[" and ended)
             or (part == "=" == before)

@@ -36,13 +36,13 @@ STORE_URLS = (
     "sqlite:///ABSOLUTE/PATH, sqlite:RELATIVE/PATH, a path, postgres://HOST/DATABASE, "
     "s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX, or memory:"
 )
-_URL = re.compile(
-    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(//(?P<authority>[^/?#]*))?(?P<path>[^?#]*)(?P<more>.*)",
-    re.DOTALL,
+_URL = (
+    r"(?s)(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(//(?P<authority>[^/?#]*))?"
+    r"(?P<path>[^?#]*)(?P<more>.*)"
 )
-_HOST = re.compile(r"(?:.*@)?(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:@]*)(?::(?P<port>[^:]*))?")
+_HOST = r"(?:.*@)?(?:\[[0-9A-Fa-f:.]+\]|[^\[\]:@]*)(?::(?P<port>[^:]*))?"
 #: What a name of a bucket or container is made of.
-_BUCKET = re.compile(r"[\w.:@$-]+", re.ASCII)
+_BUCKET = r"(?a)[\w.:@$-]+"
 #: The variables by which PostgreSQL's own client finds a database that no URL names.
 _DATABASE_VARIABLES = ("PG_CONN_STR", "PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE")
 
@@ -54,7 +54,7 @@ def url_scheme(url: str) -> str | None:
     >>> url_scheme("S3://bucket"), url_scheme("ops.db")
     ('s3', None)
     """
-    match = _URL.fullmatch(url)
+    match = re.fullmatch(_URL, url)
     return match["scheme"].lower() if match else None
 
 
@@ -66,7 +66,7 @@ def store_url_problem(url: str, environ: Mapping[str, str]) -> str | None:
     >>> store_url_problem("s3:///prefix", {}), store_url_problem("postgres://db/ops", {})
     ('names no bucket', None)
     """
-    match = _URL.fullmatch(url)
+    match = re.fullmatch(_URL, url)
     if match is None or match["scheme"].lower() == "memory":
         return None
     scheme, authority = match["scheme"].lower(), match["authority"] or ""
@@ -74,13 +74,13 @@ def store_url_problem(url: str, environ: Mapping[str, str]) -> str | None:
         is_path = match["path"].strip("/") and not (authority or match["more"])
         return None if is_path else "not a SQLite path"
     if scheme in BUCKETS:
-        return None if _BUCKET.fullmatch(authority) else "names no bucket"
+        return None if re.fullmatch(_BUCKET, authority) else "names no bucket"
     if scheme not in DATABASES:
         return f"unknown kind {scheme!r}"
     elsewhere = url.endswith(":") or any(environ.get(name) for name in _DATABASE_VARIABLES)
     if not elsewhere and not url.partition(":")[2].strip("/"):
         return "names no database"
-    hosts = [_HOST.fullmatch(host) for host in authority.split(",")]
+    hosts = [re.fullmatch(_HOST, host) for host in authority.split(",")]
     is_valid = all(host and (host["port"] or "0").isdecimal() for host in hosts)
     return None if is_valid else "its host or port is none"
 

@@ -332,10 +332,10 @@ def unpack_evidence(data: bytes) -> dict[str, bytes]:
 # The lock of a provider state, as the engine describes its holder.
 
 
-_CREATED = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?) ?(?:\+0000 UTC|Z)")
+_CREATED = r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:\.\d+)?) ?(?:\+0000 UTC|Z)"
 
 
-_TEXT = re.compile(
+_TEXT = (
     r"\bid (?P<id>[^\s,]+)"
     r"(?:, who (?P<who>[^,]+))?(?:, operation (?P<operation>[^,]+))?"
     r"(?:, created (?P<created>[^,;]+))?"
@@ -374,7 +374,7 @@ class StateLock(Struct, frozen=True):
         """
         When it was taken, to the microsecond; None if unknown.
         """
-        match = _CREATED.fullmatch(self.created or "")
+        match = re.fullmatch(_CREATED, self.created or "")
         if match is None:
             return None
         return datetime.fromisoformat(f"{match[1]}T{match[2]}").replace(tzinfo=UTC)
@@ -387,7 +387,7 @@ def parse_lock(text: str) -> StateLock | None:
     >>> parse_lock("the provider state is locked: id 1, who ann@ci").who
     'ann@ci'
     """
-    match = _TEXT.search(text)
+    match = re.search(_TEXT, text)
     return StateLock(**match.groupdict()) if match else None
 
 

@@ -256,41 +256,35 @@ _CUT_SHORT: Mapping[HookKind, str] = {
 }
 
 #: Causes that the engine's own words tell, whatever the phase.
-_COLLISION = re.compile(
-    r"already\s*(exists|owned|in use)|AlreadyExist|AlreadyOwned|EntityExists|Duplicate",
-    re.IGNORECASE,
-)
-_UNREACHED = re.compile(
-    r"credential|ExpiredToken|InvalidClientTokenId|UnrecognizedClient|AuthFailure"
+_COLLISION = r"(?i)already\s*(exists|owned|in use)|AlreadyExist|AlreadyOwned|EntityExists|Duplicate"
+_UNREACHED = (
+    r"(?i)credential|ExpiredToken|InvalidClientTokenId|UnrecognizedClient|AuthFailure"
     r"|Unauthorized\b|\b401\b|AuthorizationHeaderMalformed|PermanentRedirect"
-    r"|no such host|connection refused|i/o timeout|could not (connect|resolve)",
-    re.IGNORECASE,
+    r"|no such host|connection refused|i/o timeout|could not (connect|resolve)"
 )
 _ROUTE = (
     "look at region, account and credentials, and whether this machine reaches the provider and "
     "the state backend"
 )
-_NO_PROVIDER = re.compile(
-    r"not found in any of the search locations|does not have a provider named"
-    r"|no available releases match",
-    re.IGNORECASE,
+_NO_PROVIDER = (
+    r"(?i)not found in any of the search locations|does not have a provider named"
+    r"|no available releases match"
 )
 _PROVIDER = (
     "is the source of that provider right, and does its registry or mirror have such a version? "
     "Nothing was changed"
 )
-_UNREGISTERED = re.compile(
-    r"could not connect to (?!the backend)\S*registry|failed to (request discovery document|query"
-    r" available provider packages|install provider)",
-    re.IGNORECASE,
+_UNREGISTERED = (
+    r"(?i)could not connect to (?!the backend)\S*registry|failed to (request discovery document"
+    r"|query available provider packages|install provider)"
 )
 _REGISTRY = (
     "can this machine reach that registry? If it must not, name a mirror in the CLI configuration "
     "(TF_CLI_CONFIG_FILE). Nothing was changed"
 )
-_NOT_OF_MODULE = re.compile(r"does not exist in the configuration", re.IGNORECASE)
+_NOT_OF_MODULE = r"(?i)does not exist in the configuration"
 _ADDRESS = "name an address that the module has. Nothing was changed"
-_UNDECRYPTED = re.compile(r"the state cannot be decrypted")
+_UNDECRYPTED = r"the state cannot be decrypted"
 _KEY = (
     "give the key that it was written with, by TF_ENCRYPTION or the module's encryption block; a "
     "former key, or `unencrypted`, as its fallback"
@@ -332,21 +326,21 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
     errors = [item for item in fault.diagnostics if item.severity == "error"]
     text = " ".join([fault.summary, *(f"{d.summary} {d.detail}" for d in errors)])
     text = " ".join(text.split())  # the engine wraps its lines
-    if _UNDECRYPTED.search(text):
+    if re.search(_UNDECRYPTED, text):
         return _KEY
-    if _COLLISION.search(text):
+    if re.search(_COLLISION, text):
         return _OTHER_NAME
     crashed = CRASHED in text
     if crashed and not doubts:
         return _CRASHED
-    if _NOT_OF_MODULE.search(text):
+    if re.search(_NOT_OF_MODULE, text):
         return _ADDRESS
     if fault.phase in ("init", "plan"):
-        if _NO_PROVIDER.search(text):
+        if re.search(_NO_PROVIDER, text):
             return _PROVIDER
-        if _UNREGISTERED.search(text):
+        if re.search(_UNREGISTERED, text):
             return _REGISTRY
-        if _UNREACHED.search(text):
+        if re.search(_UNREACHED, text):
             return _ROUTE
         if any(d.at for d in errors):
             return _CONFIGURATION
@@ -358,7 +352,7 @@ def hint_of(fault: Fault, doubts: Collection[Doubt] = ()) -> str | None:
         return f"the engine {'crashed' if crashed else 'was killed'}: {_DOUBTS}"
     if killed:
         return _KILLED
-    return _ROUTE if _UNREACHED.search(text) else PHASE_HINTS[fault.phase]
+    return _ROUTE if re.search(_UNREACHED, text) else PHASE_HINTS[fault.phase]
 
 
 def _doubt_hint(doubts: Collection[Doubt]) -> str:
@@ -374,6 +368,6 @@ def _doubt_hint(doubts: Collection[Doubt]) -> str:
         return _UNPROVEN
     if any(answer.ownership == "foreign" for answer in answers):
         return _OTHER_NAME
-    if any(answer.verdict == "unknown" and _UNREACHED.search(answer.why) for answer in answers):
+    if any(answer.verdict == "unknown" and re.search(_UNREACHED, answer.why) for answer in answers):
         return _ROUTE
     return _LOOK if len(answers) == len(doubts) else _DOUBTS
