@@ -18,8 +18,7 @@ from typing import TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
-from orchestrator.domain.blueprint.reference_syntax import Reference, path_text
-from orchestrator.domain.blueprint.references import escaped
+from orchestrator.domain.blueprint.references import Reference, escaped, path_text
 from orchestrator.domain.events.events import (
     Message,
     OutputChange,

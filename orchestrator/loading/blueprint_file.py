@@ -8,7 +8,6 @@ import os
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -24,7 +23,6 @@ from orchestrator.domain.blueprint.blueprint import (
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.text import Json, did_you_mean, is_date, is_text
-from orchestrator.errors import Invalid
 from orchestrator.loading.files import read_text
 from orchestrator.loading.inputs import (
     InputPolicy,
@@ -44,9 +42,8 @@ from orchestrator.loading.schema import (
     effective_blueprint,
     parse_blueprint,
 )
-from orchestrator.loading.steps import RawStep, check_shape, parse_backend, parse_step
+from orchestrator.loading.steps import RawStep, check_shape, parse_backend, parse_steps
 from orchestrator.project import BlueprintSelection, ProjectContext, real_path
-from orchestrator.trust import Trust
 
 # The ``policy`` and ``drift`` of a blueprint: checked, with every problem told.
 
@@ -64,10 +61,10 @@ _FIELDS = (
 
 
 def parse_policy(
-    node: Node | None, steps: Collection[str], root: Path, trust: Trust, problems: Problems
+    node: Node | None, steps: Collection[str], project: ProjectContext, problems: Problems
 ) -> Policy:
     """
-    Return the policy as declared; empty if none is. ``root`` is the project directory.
+    Return the policy as declared; empty if none is.
     """
     fields = problems.settings(node, _FIELDS, what="policy")
     lists = {
@@ -78,12 +75,16 @@ def parse_policy(
         if not any(fnmatchcase(step, pattern) for step in steps):
             at = fields["protected_steps"].at
             problems.add(f"there is no step {pattern!r}", at, did_you_mean(pattern, steps))
-    most = fields.get("max_destroys")
+    most = fields["max_destroys"].plain if "max_destroys" in fields else None
+    if "max_destroys" in fields and (type(most) is not int or most < 0):
+        at = fields["max_destroys"].at
+        problems.add("policy.max_destroys must be a whole number, 0 or more", at)
+        most = None
     return Policy(
         **lists,
-        rego=_rules(fields["rego"], root, trust, problems) if "rego" in fields else (),
+        rego=_rules(fields["rego"], project, problems) if "rego" in fields else (),
         additive_only=problems.flag(fields.get("additive_only"), what="policy.additive_only"),
-        max_destroys=_count(most, problems) if most else None,
+        max_destroys=most,
     )
 
 
@@ -122,11 +123,12 @@ def _drift_rule(node: Node, problems: Problems) -> DriftRule:
     )
 
 
-def _rules(node: Node, root: Path, trust: Trust, problems: Problems) -> tuple[str, ...]:
+def _rules(node: Node, project: ProjectContext, problems: Problems) -> tuple[str, ...]:
     """
     Return the paths of the Rego rules, relative to the project.
     """
-    trust.check_command("policy.rego", node.at, problems)
+    root = project.project_dir
+    project.settings.trust.check_command("policy.rego", node.at, problems)
     places = []
     for text in problems.texts(node, what="policy.rego"):
         place = posixpath.normpath(posixpath.join(posixpath.dirname(node.at.file), text))
@@ -136,14 +138,6 @@ def _rules(node: Node, root: Path, trust: Trust, problems: Problems) -> tuple[st
             problems.add(f"policy.rego: there is no {place!r}", node.at)
         places.append(place)
     return tuple(places)
-
-
-def _count(node: Node, problems: Problems) -> int | None:
-    value = node.plain
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-        return value
-    problems.add("policy.max_destroys must be a whole number, 0 or more", node.at)
-    return None
 
 
 _URL_RULES = ReferenceRules("operations.url", step_names=False)
@@ -185,44 +179,28 @@ def read_blueprint(project: ProjectContext, selection: BlueprintSelection) -> Re
             message = f"the blueprint {project.show(other)} is called {blueprint.name!r} too"
             problems.add(message, blueprint.at, "two of one name would share their records")
     check_extends(blueprint, problems)
-    name, chosen = DEFAULT, True
-    try:
-        name = choose_environment(blueprint, selection.environment, shown=shown)
-    except Invalid as exc:
-        problems.extend(exc.problems)
-        chosen = False
-    effective = effective_blueprint(blueprint, name)
+    name = choose_environment(blueprint, selection.environment, problems, shown=shown)
     for item in blueprint.environments.values():
         for step, node in item.steps.items():
             check_shape(node, problems, what=f"step {step!r}")
-        if item.settings.backend is not None:
-            parse_backend(effective_blueprint(blueprint, item.name).settings.backend, problems)
-    raw_steps = {
-        step: parse_step(step, node, blueprint.step_at[step], effective, problems)
-        for step, node in effective.steps.items()
-    }
-    parse = partial(
-        parse_policy,
-        steps=blueprint.steps,
-        root=project.project_dir,
-        trust=project.settings.trust,
-        problems=problems,
-    )
-    for item in blueprint.environments.values():
-        parse(effective_blueprint(blueprint, item.name).settings.policy)
-    backend = parse_backend(effective.settings.backend, problems)
+        settings = effective_blueprint(blueprint, item.name).settings
+        if "backend" in item.settings:
+            parse_backend(settings["backend"], problems)
+        parse_policy(settings.get("policy"), blueprint.steps, project, problems)
+    effective = effective_blueprint(blueprint, name or DEFAULT)
+    settings = effective.settings
     return ReadBlueprint(
-        project,
-        selection,
-        path,
-        blueprint,
-        effective,
-        raw_steps,
-        backend,
-        parse(effective.settings.policy),
-        parse_drift_rules(blueprint.drift, problems),
-        problems,
-        chosen,
+        project=project,
+        selection=selection,
+        path=path,
+        blueprint=blueprint,
+        effective=effective,
+        raw_steps=parse_steps(blueprint, effective, problems),
+        backend=parse_backend(settings.get("backend"), problems),
+        policy=parse_policy(settings.get("policy"), blueprint.steps, project, problems),
+        drift_rules=parse_drift_rules(blueprint.drift, problems),
+        problems=problems,
+        environment_is_valid=name is not None,
     )
 
 
@@ -320,7 +298,7 @@ def operations_url(reading: ReadBlueprint, *, input_policy: InputPolicy) -> str 
     """
     Return the ``operations.url`` of the blueprint, None if not set.
     """
-    node, problems = reading.effective.settings.operations, reading.problems
+    node, problems = reading.effective.settings.get("operations"), reading.problems
     if node is None:
         return None
     fields = problems.settings(node, ("url",), what="operations")

@@ -50,6 +50,7 @@ from orchestrator.loading.steps import (
     parse_backend,
     parse_behaviour,
     parse_step,
+    parse_steps,
 )
 from orchestrator.loading.summary import store_location
 from orchestrator.project import BlueprintSelection, ProjectContext
@@ -121,11 +122,8 @@ def _environments(
             path=path,
             blueprint=blueprint,
             effective=effective,
-            raw_steps={
-                step: parse_step(step, node, blueprint.step_at[step], effective, ignored)
-                for step, node in effective.steps.items()
-            },
-            backend=parse_backend(effective.settings.backend, ignored),
+            raw_steps=parse_steps(blueprint, effective, ignored),
+            backend=parse_backend(effective.settings.get("backend"), ignored),
             problems=ignored,
         )
 
@@ -241,7 +239,7 @@ def load_deployment(
             for what, template in _programs(checks, hooks):
                 trust.check_command(what, template.location(), problems)
     check_written(blueprint, trust, problems)
-    engine = _engine(reading.effective.settings.engine, problems)
+    engine = _engine(reading.effective.settings.get("engine"), problems)
     steps, graph = StepLinker(
         reading,
         "recorded" if input_policy is InputPolicy.AVAILABLE else "present",

@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, InputValue
-from orchestrator.domain.blueprint.references import Template, Unresolvable
+from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import INEXACT, Node, Problems, node_of, parse_document
 from orchestrator.domain.text import Json, did_you_mean
 from orchestrator.domain.values import replace
@@ -27,7 +27,7 @@ from orchestrator.loading.reference_rules import (
     template_of,
 )
 from orchestrator.loading.schema import Declaration, RawBlueprint
-from orchestrator.loading.sources import FromMapping, fetch, is_from, parse_from
+from orchestrator.loading.sources import fetch, is_from, parse_from
 from orchestrator.loading.types import check_attributes, convert
 from orchestrator.trust import Trust
 
@@ -45,6 +45,21 @@ class InputSource(Struct, frozen=True):
     kind: Literal["blueprint", "file", "environ", "option"]
     base: Path
     inside: Path | None = None
+
+    @property
+    def is_written(self) -> bool:
+        """
+        Whether the blueprint contains the value in clear.
+        """
+        return self.kind == "blueprint" and not is_from(self.node)
+
+    def reference(self, name: str) -> Json:
+        """
+        Return a ``from:`` mapping for the variable that it came from, else the one that sets the
+        input of this name.
+        """
+        variable = self.at.file if self.kind == "environ" else f"{INPUT_VARIABLE}{name}"
+        return {"from": {"env": variable}}
 
 
 def environment_sources(
@@ -239,63 +254,78 @@ class InputResolver(Struct, frozen=True):
     def resolve(
         self, declared: Iterable[Declaration], sources: Mapping[str, InputSource]
     ) -> dict[str, InputValue]:
-        values: dict[str, InputValue] = {}
-        for declaration in declared:
-            candidate = sources.get(declaration.name)
-            if candidate is None:
-                self._missing(declaration)
-                continue
-            # One passed to a sensitive variable is sensitive, unless the blueprint shows it.
-            if declaration.name in self.sensitive_variables and not _is_written(candidate):
-                declaration = replace(declaration, sensitive=True)
-            value = self._value(declaration, candidate)
-            if value is not None:
-                values[declaration.name] = value
-        return self._with_contained_secrets(values, sources)
-
-    def _with_contained_secrets(
-        self, values: Mapping[str, InputValue], sources: Mapping[str, InputSource]
-    ) -> dict[str, InputValue]:
         """
-        Return the values; one that contains another's secret, or looks like a credential, becomes
-        sensitive, unless it is written in the blueprint.
+        Return the inputs that have a value. One that contains another's secret, or looks like a
+        credential, becomes sensitive, unless it is written in the blueprint.
 
         Law: secrets travel with values.
         """
         from orchestrator.domain.masking import Masker  # commands that resolve nothing do without
 
-        own = [item.value for item in values.values() if item.sensitive]
-        masker = Masker([*own, *self.secrets])
-
-        def checked(name: str, item: InputValue) -> InputValue:
-            if item.sensitive or _is_written(sources[name]) or not masker.hides(item.value):
-                return item
-            reference = item.reference or _variable_reference(name, sources[name])
-            return replace(item, sensitive=True, reference=reference)
-
-        return {name: checked(name, item) for name, item in values.items()}
+        values: dict[str, InputValue] = {}
+        for declaration in declared:
+            name = declaration.name
+            source = sources.get(name)
+            if source is None:
+                if self.input_policy is InputPolicy.REQUIRED:
+                    self._missing(declaration)
+                continue
+            # One passed to a sensitive variable is sensitive, unless the blueprint shows it.
+            if name in self.sensitive_variables and not source.is_written:
+                declaration = replace(declaration, sensitive=True)
+            value = self._value(declaration, source)
+            if value is not None:
+                values[name] = value
+        masker = Masker(
+            [*(item.value for item in values.values() if item.sensitive), *self.secrets]
+        )
+        for name, item in values.items():
+            source = sources[name]
+            if not (item.sensitive or source.is_written) and masker.hides(item.value):
+                reference = item.reference or source.reference(name)
+                values[name] = replace(item, sensitive=True, reference=reference)
+        return values
 
     def _missing(self, declaration: Declaration) -> None:
-        if self.input_policy is not InputPolicy.REQUIRED:
-            return
         name = declaration.name
         hint = f"give it with -i {name}=VALUE, an input file, or {INPUT_VARIABLE}{name}"
         if declaration.sensitive:
             hint = f"it is sensitive: give it by {INPUT_VARIABLE}{name}, an input file, or `from`"
         self.problems.add(f"input {name!r} has no value", declaration.at, hint)
 
-    def _value(self, declaration: Declaration, candidate: InputSource) -> InputValue | None:
-        if candidate.kind in ("blueprint", "file") and is_from(candidate.node):
-            return self._from_source(declaration, candidate)
-        reference = _variable_reference(declaration.name, candidate)
-        if candidate.kind == "blueprint":
-            return self._from_blueprint(declaration, candidate, reference)
-        value = _as_declared(declaration, candidate.node, self.problems)
-        return _input(declaration, value, candidate.origin, reference)
+    def _value(self, declaration: Declaration, source: InputSource) -> InputValue | None:
+        node, origin, sensitive = source.node, source.origin, declaration.sensitive
+        reference = source.reference(declaration.name)
+        if source.kind in ("blueprint", "file") and is_from(node):
+            return self._from_source(declaration, source)
+        if source.kind == "blueprint":
+            template = template_of(node, Problems())  # what is wrong with it is told when checked
+            resolved = None if template.broken else self._resolved(template)
+            if resolved is None:
+                return None
+            if template.uses:
+                use = template.uses[0]
+                if use.whole and not use.path:
+                    node = from_text(declaration, str(resolved.value), source.at, self.problems)
+                    if use.reference.kind == "env":
+                        reference = {"from": {"env": use.reference.names[0]}}
+                else:
+                    node = node_of(resolved.value, source.at)
+                origin = ", ".join(dict.fromkeys(resolved.secrets.values())) or origin
+                sensitive = sensitive or bool(resolved.secrets)
+        value = _as_declared(declaration, node, self.problems)
+        kept = reference if sensitive else None
+        return InputValue(value, sensitive, origin, kept, type=declaration.type_text)
 
     def _from_source(self, declaration: Declaration, candidate: InputSource) -> InputValue | None:
+        """
+        Return the value of a ``from:``.
+        """
         source = parse_from(candidate.node, self.problems)
-        if source is None or not self._runs(declaration, source):
+        if source is None:
+            return None
+        is_asked = self.input_policy is not InputPolicy.CHECK_ONLY and declaration.name in self.used
+        if source.kind == "command" and not is_asked:
             return None
         problems = Problems() if self.input_policy is InputPolicy.AVAILABLE else self.problems
         text = fetch(
@@ -323,73 +353,29 @@ class InputResolver(Struct, frozen=True):
             type=declaration.type_text,
         )
 
-    def _runs(self, declaration: Declaration, source: FromMapping) -> bool:
-        if source.kind != "command":
-            return True
-        return self.input_policy is not InputPolicy.CHECK_ONLY and declaration.name in self.used
-
-    def _from_blueprint(
-        self, declaration: Declaration, candidate: InputSource, reference: Json
-    ) -> InputValue | None:
-        template = template_of(candidate.node, Problems())
-        if template.broken:
-            return None
-        if template.literal:
-            typed = _as_declared(declaration, candidate.node, self.problems)
-            return _input(declaration, typed, candidate.origin, reference)
-        if not self._all_set(template):
+    def _resolved(self, template: Template) -> Resolved | None:
+        """
+        Return the value of a template in the blueprint; None if a reference in it has none.
+        """
+        is_set = True
+        for use in template.uses:
+            name = use.reference.names[0] if use.reference.names else ""
+            if use.reference.kind == "env" and name not in self.environ:
+                self._unset(name, template.location(use))
+                is_set = False
+            elif use.reference.kind not in ("env", "blueprint_name", "environment"):
+                is_set = False
+        if not is_set:
             return None
         try:
-            look_up = known_values(self.blueprint, self.environment, environ=self.environ)
-            resolved = template.resolve(look_up)
+            return template.resolve(
+                known_values(self.blueprint, self.environment, environ=self.environ)
+            )
         except Unresolvable as exc:
-            self.problems.add(str(exc), candidate.node.location(exc.path))
+            at = template.node.location(exc.path) if template.node else None
+            self.problems.add(str(exc), at)
             return None
-        use = template.uses[0]
-        if use.whole and not use.path:
-            node = from_text(declaration, str(resolved.value), candidate.at, self.problems)
-            if use.reference.kind == "env":
-                reference = {"from": {"env": use.reference.names[0]}}
-        else:
-            node = node_of(resolved.value, candidate.at)
-        typed = _as_declared(declaration, node, self.problems)
-        shown = ", ".join(dict.fromkeys(resolved.secrets.values())) or candidate.origin
-        if resolved.secrets:
-            declaration = replace(declaration, sensitive=True)
-        return _input(declaration, typed, shown, reference)
-
-    def _all_set(self, template: Template) -> bool:
-        unset = [
-            use
-            for use in template.uses
-            if use.reference.kind == "env" and use.reference.names[0] not in self.environ
-        ]
-        for use in unset:
-            self._unset(use.reference.names[0], template.location(use))
-        allowed = ("env", "blueprint_name", "environment")
-        return not unset and all(use.reference.kind in allowed for use in template.uses)
 
     def _unset(self, variable: str, at: Location | None) -> None:
         if self.input_policy is InputPolicy.REQUIRED:
             self.problems.add(f"the environment variable {variable} is not set", at)
-
-
-def _is_written(candidate: InputSource) -> bool:
-    """
-    Return whether the blueprint contains the value in clear.
-    """
-    return candidate.kind == "blueprint" and not is_from(candidate.node)
-
-
-def _variable_reference(name: str, candidate: InputSource) -> Json:
-    """
-    Return a ``from:`` mapping for the variable that the value came from, else the one that sets it.
-    """
-    variable = candidate.at.file if candidate.kind == "environ" else f"{INPUT_VARIABLE}{name}"
-    return {"from": {"env": variable}}
-
-
-def _input(declaration: Declaration, value: Json, origin: str, reference: Json) -> InputValue:
-    sensitive = declaration.sensitive
-    kept = reference if sensitive else None
-    return InputValue(value, sensitive, origin, kept, type=declaration.type_text)

@@ -10,10 +10,10 @@ from types import MappingProxyType
 from msgspec import Struct, field
 
 from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, Module
-from orchestrator.domain.blueprint.reference_syntax import Reference
 from orchestrator.domain.blueprint.references import (
     BadTemplate,
     Lookup,
+    Reference,
     Resolved,
     Template,
     Unresolvable,

@@ -15,7 +15,7 @@ from orchestrator.domain.record.objects import AbsenceMethod
 from orchestrator.domain.target import NAME, is_name
 from orchestrator.domain.text import did_you_mean, seconds
 from orchestrator.domain.values import replace
-from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.errors import Location
 from orchestrator.loading.types import ANY, Type, parse_type
 
 _TOP = (
@@ -50,6 +50,16 @@ _ENVIRONMENT = (
     "absence_timeout",
     "policy",
 )
+#: What an environment may override of a blueprint.
+_SETTINGS = (
+    "engine",
+    "backend",
+    "operations",
+    "providers",
+    "verify_absence",
+    "absence_timeout",
+    "policy",
+)
 _INPUT = ("type", "default", "sensitive", "description", "from")
 _INPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,62}")
 _PROVIDER_NAME = re.compile(r"[a-z][a-z0-9_-]*")
@@ -69,29 +79,15 @@ class Declaration(Struct, frozen=True):
     sensitive: bool = False
 
 
-class EnvironmentSettings(Struct, frozen=True):
-    """
-    Settings of a blueprint that an environment may override. ``absence_timeout`` is in seconds.
-    """
-
-    engine: Node | None = None
-    backend: Node | None = None
-    operations: Node | None = None
-    providers: Node | None = None
-    verify_absence: AbsenceMethod | None = None
-    absence_timeout: float | None = None
-    policy: Node | None = None
-
-
 class RawEnvironment(Struct, frozen=True):
     """
-    An environment as declared. ``inputs_from`` are file names; ``steps`` are its overrides of
-    steps.
+    An environment as declared. ``settings`` are those of the blueprint that it overrides;
+    ``inputs_from`` are file names; ``steps`` are its overrides of steps.
     """
 
     name: str
     at: Location
-    settings: EnvironmentSettings = field(default_factory=EnvironmentSettings)
+    settings: Mapping[str, Node]
     extends: str | None = None
     inputs: Node | None = None
     inputs_from: tuple[tuple[str, Node], ...] = ()
@@ -106,7 +102,7 @@ class RawBlueprint(Struct, frozen=True):
 
     name: str
     at: Location
-    settings: EnvironmentSettings
+    settings: Mapping[str, Node]
     inputs: Mapping[str, Declaration]
     environments: Mapping[str, RawEnvironment]
     steps: Mapping[str, Node]
@@ -123,14 +119,19 @@ def parse_blueprint(root: Node, problems: Problems) -> RawBlueprint:
     version = fields.get("version")
     if version is None or version.value != 1 or isinstance(version.value, bool):
         problems.add("a blueprint says `version: 1`", version.at if version else root.at)
+    name = ""
+    if "name" not in fields:
+        problems.add("a blueprint has a `name`", root.at)
+    elif name := problems.text(fields["name"], what="name"):
+        _check_name(name, fields["name"].at, problems, what="blueprint")
     steps = _maps(fields.get("steps"), problems, what="steps")
-    if not steps and "steps" not in fields:
+    if "steps" not in fields:
         problems.add("a blueprint has `steps`", root.at)
     step_at = dict(fields["steps"].key_at) if steps else {}
-    for name in steps:
-        _check_name(name, step_at[name], problems, what="step")
+    for step in steps:
+        _check_name(step, step_at[step], problems, what="step")
     return RawBlueprint(
-        name=_name(fields.get("name"), root, problems),
+        name=name,
         at=fields["name"].at if "name" in fields else root.at,
         settings=_settings(fields, problems),
         inputs=_inputs(fields.get("inputs"), problems),
@@ -140,16 +141,6 @@ def parse_blueprint(root: Node, problems: Problems) -> RawBlueprint:
         moved_from=problems.texts(fields.get("moved_from"), what="moved_from"),
         drift=fields.get("drift"),
     )
-
-
-def _name(node: Node | None, root: Node, problems: Problems) -> str:
-    if node is None:
-        problems.add("a blueprint has a `name`", root.at)
-        return ""
-    name = problems.text(node, what="name")
-    if name:
-        _check_name(name, node.at, problems, what="blueprint")
-    return name
 
 
 def _check_name(name: str, at: Location, problems: Problems, *, what: str) -> None:
@@ -172,19 +163,12 @@ def _maps(node: Node | None, problems: Problems, *, what: str) -> Mapping[str, N
     return node.fields
 
 
-def _settings(fields: Mapping[str, Node], problems: Problems) -> EnvironmentSettings:
-    providers = fields.get("providers")
-    if providers is not None:
-        check_providers(providers, problems)
-    return EnvironmentSettings(
-        engine=fields.get("engine"),
-        backend=fields.get("backend"),
-        operations=fields.get("operations"),
-        providers=providers,
-        verify_absence=absence_method(fields.get("verify_absence"), problems),
-        absence_timeout=duration(fields.get("absence_timeout"), problems, what="absence_timeout"),
-        policy=fields.get("policy"),
-    )
+def _settings(fields: Mapping[str, Node], problems: Problems) -> Mapping[str, Node]:
+    if "providers" in fields:
+        check_providers(fields["providers"], problems)
+    absence_method(fields.get("verify_absence"), problems)
+    duration(fields.get("absence_timeout"), problems, what="absence_timeout")
+    return {key: node for key, node in fields.items() if key in _SETTINGS}
 
 
 def absence_method(node: Node | None, problems: Problems) -> AbsenceMethod | None:
@@ -333,27 +317,30 @@ class EffectiveBlueprint(Struct, frozen=True):
 
     name: str
     chain: tuple[RawEnvironment, ...]
-    settings: EnvironmentSettings
+    settings: Mapping[str, Node]
     protected: bool
     steps: Mapping[str, Node]
 
 
-def choose_environment(blueprint: RawBlueprint, wanted: str | None, *, shown: str) -> str:
+def choose_environment(
+    blueprint: RawBlueprint, wanted: str | None, problems: Problems, *, shown: str
+) -> str | None:
     """
-    Return the name of the environment to use. Raises Invalid if it is not declared, or if none is
-    chosen and the declared ones include no "default".
+    Return the name of the environment to use; None, with a problem, if it is not declared, or if
+    none is chosen and the declared ones include no "default".
     """
     names = list(blueprint.environments)
+    chosen = DEFAULT if wanted is None else wanted
+    if chosen in names or (not names and chosen == DEFAULT):
+        return chosen
     if wanted is None:
-        if not names or DEFAULT in names:
-            return DEFAULT
-        hint = "choose one with -e: " + ", ".join(names)
         what = f"{shown} declares environments and none is chosen"
-        raise Invalid([Problem(what, blueprint.at, hint)])
-    if wanted in names or (not names and wanted == DEFAULT):
-        return wanted
-    hint = did_you_mean(wanted, names) if names else "it declares none: leave -e out"
-    raise Invalid([Problem(f"{shown} has no environment {wanted!r}", blueprint.at, hint)])
+        hint = "choose one with -e: " + ", ".join(names)
+    else:
+        what = f"{shown} has no environment {wanted!r}"
+        hint = did_you_mean(wanted, names) if names else "it declares none: leave -e out"
+    problems.add(what, blueprint.at, hint)
+    return None
 
 
 def check_extends(blueprint: RawBlueprint, problems: Problems) -> None:
@@ -365,9 +352,9 @@ def check_extends(blueprint: RawBlueprint, problems: Problems) -> None:
         if base is not None and base not in blueprint.environments:
             message = f"environment {environment.name!r} extends {base!r}, which is not declared"
             problems.add(message, environment.at, did_you_mean(base, blueprint.environments))
-        names = [item.name for item in _chain(blueprint, environment.name)]
-        if _closes(blueprint, names):
-            path = " -> ".join([*reversed(names), environment.name])
+        chain = _chain(blueprint, environment.name)
+        if chain[0].extends == environment.name:
+            path = " -> ".join(item.name for item in (*chain[::-1], environment))
             problems.add(f"environments extend each other: {path}", environment.at)
 
 
@@ -383,85 +370,51 @@ def _chain(blueprint: RawBlueprint, name: str) -> list[RawEnvironment]:
     return chain[::-1]
 
 
-def _closes(blueprint: RawBlueprint, names: list[str]) -> bool:
-    return bool(names) and blueprint.environments[names[0]].extends == names[-1]
-
-
 def effective_blueprint(blueprint: RawBlueprint, name: str) -> EffectiveBlueprint:
     """
     Return the blueprint merged with environment ``name`` and those it extends.
     """
     chain = _chain(blueprint, name)
-    common, protected, steps = blueprint.settings, False, dict(blueprint.steps)
+    settings, protected, steps = blueprint.settings, False, dict(blueprint.steps)
     for environment in chain:
-        common = _merge_settings(common, environment.settings)
+        settings = merge_settings(settings, environment.settings)
         if environment.protected is not None:
             protected = environment.protected
         for step, node in environment.steps.items():
             steps[step] = merge_step(steps[step], node)
-    return EffectiveBlueprint(name, tuple(chain), common, protected, steps)
-
-
-def _merge_settings(base: EnvironmentSettings, over: EnvironmentSettings) -> EnvironmentSettings:
-    return EnvironmentSettings(
-        engine=over.engine or base.engine,
-        backend=merge_backend(base.backend, over.backend),
-        operations=over.operations or base.operations,
-        providers=merge_deep(base.providers, over.providers),
-        verify_absence=over.verify_absence or base.verify_absence,
-        absence_timeout=over.absence_timeout or base.absence_timeout,
-        policy=merge_deep(base.policy, over.policy),
-    )
-
-
-def merge_deep(base: Node | None, over: Node | None) -> Node | None:
-    """
-    Return ``base`` with ``over`` merged into it, maps recursively.
-    """
-    if base is None or over is None:
-        return over or base
-    return base.merged(over)
-
-
-def merge_backend(base: Node | None, over: Node | None) -> Node | None:
-    """
-    Return the backend with the settings of ``over`` merged into it; one of another type replaces
-    it.
-    """
-    if base is None or over is None:
-        return over or base
-    kind = over.fields.get("type")
-    base_kind = base.fields.get("type")
-    if kind is not None and (base_kind is None or kind.value != base_kind.value):
-        return over
-    return base.merged(over)
+    return EffectiveBlueprint(name, tuple(chain), settings, protected, steps)
 
 
 def merge_step(base: Node, over: Node) -> Node:
     """
-    Return a step with an environment's settings: inputs, backend and providers are merged setting
-    by setting, every other key is replaced.
+    Return a step with an environment's settings.
     """
     if base.kind != "map" or over.kind != "map":
         return over if over.kind == "map" else base
-    fields = {**base.fields, **over.fields}
-    for key in base.fields.keys() & over.fields.keys():
-        one, other = base.fields[key], over.fields[key]
-        match key:
-            case "inputs" | "identity" | "search":
-                fields[key] = _shallow(one, other)
-            case "backend":
-                fields[key] = merge_backend(one, other) or other
-            case "providers":
-                fields[key] = one.merged(other)
+    fields = merge_settings(base.fields, over.fields)
     return replace(base, fields=fields, key_at={**base.key_at, **over.key_at})
 
 
-def _shallow(base: Node, over: Node) -> Node:
-    if base.kind != "map" or over.kind != "map":
-        return over
-    return replace(
-        over,
-        fields={**base.fields, **over.fields},
-        key_at={**base.key_at, **over.key_at},
-    )
+def merge_settings(base: Mapping[str, Node], over: Mapping[str, Node]) -> dict[str, Node]:
+    """
+    Return the settings of a blueprint or step with those of ``over``: providers and policy are
+    merged recursively, a backend too unless its type is another, inputs, identity and search by
+    name; every other setting is replaced.
+    """
+    merged = {**base, **over}
+    for key in base.keys() & over.keys():
+        one, other = base[key], over[key]
+        match key:
+            case "backend":
+                merged[key] = other if _is_other_type(one, other) else one.merged(other)
+            case "providers" | "policy":
+                merged[key] = one.merged(other)
+            case "inputs" | "identity" | "search" if one.kind == other.kind == "map":
+                by_name, key_at = {**one.fields, **other.fields}, {**one.key_at, **other.key_at}
+                merged[key] = replace(other, fields=by_name, key_at=key_at)
+    return merged
+
+
+def _is_other_type(base: Node, over: Node) -> bool:
+    kind, base_kind = over.fields.get("type"), base.fields.get("type")
+    return kind is not None and (base_kind is None or kind.value != base_kind.value)

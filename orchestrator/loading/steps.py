@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from orchestrator.domain.addresses import is_resource_address
 from orchestrator.domain.blueprint.blueprint import (
@@ -42,8 +42,7 @@ from orchestrator.loading.schema import (
     absence_method,
     check_providers,
     duration,
-    merge_backend,
-    merge_deep,
+    merge_settings,
 )
 
 _BEHAVIOUR = (
@@ -74,7 +73,8 @@ _LOCAL_STATE = ".orchestrator/state/${blueprint.name}/${environment}/${step.name
 
 class RawStep(Struct, frozen=True):
     """
-    A step as written, in an environment. ``fields`` are its keys for behaviour and hooks.
+    A step as written, in an environment. ``fields`` are its keys; ``inherited`` those for its
+    behaviour that the environment sets.
     """
 
     name: str
@@ -85,11 +85,10 @@ class RawStep(Struct, frozen=True):
     input_at: Mapping[str, Location]
     backend: Backend
     providers: Mapping[str, Template]
-    needs: Mapping[str, Location] = field(default_factory=dict)
+    needs: Mapping[str, Location] = {}
     owned_by: Node | None = None
     retain: Retain | None = None
-    verify_absence: AbsenceMethod | None = None
-    absence_timeout: float | None = None
+    inherited: Mapping[str, Node] = {}
 
     @property
     def module_ref(self) -> str:
@@ -117,14 +116,16 @@ def parse_step(
     what = f"step {name!r}"
     check_shape(node, problems, what=what)
     everything = {key: item for key, item in node.fields.items() if key in _KEYS}
-    fields = without_nulls(everything)
+    inherited = environment.settings
+    shared = {key: inherited[key] for key in ("backend", "providers") if key in inherited}
+    fields = merge_settings(shared, without_nulls(everything))
     module = fields.get("module")
     if module is None:
         problems.add(f"{what} names no `module`", at)
     elif not problems.text(module, what="module"):
         module = None
     inputs = fields.get("inputs", Node("map", at))
-    providers = merge_deep(environment.settings.providers, fields.get("providers"))
+    providers = without_nulls(fields["providers"].fields) if "providers" in fields else {}
     owned_by = fields.get("owned_by")
     if owned_by is not None and not problems.text(owned_by, what="owned_by"):
         owned_by = None
@@ -135,19 +136,25 @@ def parse_step(
         module=module,
         inputs={key: template_of(item, problems) for key, item in inputs.fields.items()},
         input_at=inputs.key_at,
-        backend=parse_backend(
-            merge_backend(environment.settings.backend, fields.get("backend")), problems
-        ),
-        providers={
-            key: template_of(item, problems)
-            for key, item in without_nulls(providers.fields if providers else {}).items()
-        },
+        backend=parse_backend(fields.get("backend"), problems),
+        providers={key: template_of(item, problems) for key, item in providers.items()},
         needs={text: item.at for text, item in problems.entries(fields.get("needs"), what="needs")},
         owned_by=owned_by,
         retain=_retain(fields.get("retain"), problems),
-        verify_absence=environment.settings.verify_absence,
-        absence_timeout=environment.settings.absence_timeout,
+        inherited={key: node for key, node in inherited.items() if key in _BEHAVIOUR},
     )
+
+
+def parse_steps(
+    blueprint: RawBlueprint, effective: EffectiveBlueprint, problems: Problems
+) -> dict[str, RawStep]:
+    """
+    Return the steps of the blueprint in an environment; problems are collected.
+    """
+    return {
+        name: parse_step(name, node, blueprint.step_at[name], effective, problems)
+        for name, node in effective.steps.items()
+    }
 
 
 def parse_backend(node: Node | None, problems: Problems) -> Backend:
@@ -306,20 +313,18 @@ def parse_behaviour(
     raw_step: RawStep, defaults: Mapping[str, Node], problems: Problems
 ) -> Behaviour:
     """
-    Return the step's behaviour: its fields override the module's defaults key by key; null removes
-    a default.
+    Return the step's behaviour: its fields override the module's defaults key by key, and these
+    the environment; null removes a default.
     """
     own = {key: node for key, node in raw_step.fields.items() if key in _BEHAVIOUR}
-    merged = without_nulls({**defaults, **own})
-    absence_timeout = duration(merged.get("absence_timeout"), problems, what="absence_timeout")
+    merged = {**raw_step.inherited, **without_nulls({**defaults, **own})}
     return Behaviour(
         verify=_checks(merged.get("verify"), problems),
         retry=_retry(merged.get("retry"), problems),
         refused_on=_patterns(merged.get("refused_on"), problems, what="refused_on"),
         timeout=duration(merged.get("timeout"), problems, what="timeout"),
-        verify_absence=absence_method(merged.get("verify_absence"), problems)
-        or raw_step.verify_absence,
-        absence_timeout=absence_timeout or raw_step.absence_timeout,
+        verify_absence=absence_method(merged.get("verify_absence"), problems),
+        absence_timeout=duration(merged.get("absence_timeout"), problems, what="absence_timeout"),
         identity=_by_address(merged.get("identity"), problems, what="identity"),
         search=_searches(merged.get("search"), problems),
     )

@@ -57,14 +57,17 @@ def store_backend(reading: ReadBlueprint) -> Backend:
     return next((item for item in backends if item.type != "local"), reading.backend)
 
 
-def inputs_of_location(reading: ReadBlueprint, url: str | None) -> frozenset[str]:
+def _location_settings(backend: Backend, url: str | None) -> Template:
     """
-    Return the names of the inputs that the location of the store depends on.
+    Return the part of a backend block that a location depends on: without the setting that names
+    the state, and nothing if ``operations.url`` needs no credentials from the block.
     """
-    backend = store_backend(reading)
-    if not _needs_block(backend, url):
-        return frozenset()
-    return _settings(backend).names("input")
+    scheme, raw = _SCHEMES.get(backend.type), backend.config.raw
+    if not isinstance(raw, Mapping) or not (
+        url is None or (scheme is not None and url.startswith(scheme))
+    ):
+        return Template({})
+    return Template({key: item for key, item in raw.items() if key not in _OF_THE_STATE})
 
 
 def store_location(
@@ -77,26 +80,11 @@ def store_location(
     backend, config = store_backend(reading), {}
     values = {name: item.value for name, item in inputs.items()}
     look_up = known_values(reading.blueprint.name, reading.effective.name, inputs=values)
-    if _needs_block(backend, url):
-        with suppress(Unresolvable):
-            config = _settings(backend).resolve(look_up).value
+    with suppress(Unresolvable):
+        config = _location_settings(backend, url).resolve(look_up).value
     if url is None:
         return location_beside(backend.type, config)
     return StoreLocation(backend.type, url, config)
-
-
-def _needs_block(backend: Backend, url: str | None) -> bool:
-    scheme = _SCHEMES.get(backend.type)
-    return url is None or (scheme is not None and url.startswith(scheme))
-
-
-def _settings(backend: Backend) -> Template:
-    """
-    Return the backend configuration without the setting that names the state.
-    """
-    raw = backend.config.raw
-    settings = raw if isinstance(raw, Mapping) else {}
-    return Template({key: item for key, item in settings.items() if key not in _OF_THE_STATE})
 
 
 def load_summary(
@@ -122,7 +110,7 @@ def load_summary(
     )
     problems.check()
     inputs: dict[str, InputValue] = {}
-    used = inputs_of_location(reading, url)
+    used = _location_settings(backend, url).names("input")
     if used:
         inputs = resolve_inputs(
             reading,

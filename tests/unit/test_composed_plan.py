@@ -8,8 +8,7 @@ import json
 
 import pytest
 
-from orchestrator.domain.blueprint.reference_syntax import Reference
-from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.references import Reference, Resolved, Template, Unresolvable
 from orchestrator.domain.composed_plan import (
     ComposedRoot,
     ModuleCall,

@@ -13,8 +13,7 @@ import yaml
 
 from orchestrator.domain.addresses import parse_address
 from orchestrator.domain.blueprint.blueprint import Backend, Module, Step
-from orchestrator.domain.blueprint.reference_syntax import Reference
-from orchestrator.domain.blueprint.references import Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.references import Reference, Resolved, Template, Unresolvable
 from orchestrator.domain.provider_query.doubt_query import declaration, doubt_queries, question
 from orchestrator.domain.provider_query.query import Answer, ProviderQuery, QueryResult
 from orchestrator.domain.provider_query.readback import known_objects, read_back

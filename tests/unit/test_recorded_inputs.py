@@ -9,8 +9,7 @@ from typing import NoReturn
 import pytest
 
 from orchestrator.app.steps.planned_step import changed_inputs
-from orchestrator.domain.blueprint.inputs import StepInputs, to_yaml
-from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
+from orchestrator.domain.blueprint.inputs import StepInputs, read_recorded_inputs, to_yaml
 from orchestrator.domain.blueprint.references import Unresolvable
 from orchestrator.domain.text import Json, ValuePath
 from orchestrator.errors import Invalid

@@ -8,8 +8,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from orchestrator.domain.blueprint.reference_syntax import Reference
-from orchestrator.domain.blueprint.references import BadTemplate, Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.references import (
+    BadTemplate,
+    Reference,
+    Resolved,
+    Template,
+    Unresolvable,
+)
 
 
 def resolve(raw: object, values: Mapping[str, object], *secret: str) -> Resolved:

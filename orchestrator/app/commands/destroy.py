@@ -30,8 +30,7 @@ from orchestrator.app.steps.pipeline import StepPipeline
 from orchestrator.app.steps.policy import check_policy_of_destroy, check_protected
 from orchestrator.app.steps.preparation import recorded_inputs_text, snapshot_of
 from orchestrator.domain.blueprint.blueprint import CommandHook, Deployment, ModuleHook, Step
-from orchestrator.domain.blueprint.inputs import StepInputs
-from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
+from orchestrator.domain.blueprint.inputs import StepInputs, read_recorded_inputs
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.destroy import Teardown, retention, teardown
 from orchestrator.domain.record.record import OperationRecord

@@ -32,7 +32,7 @@ from orchestrator.app.surgery.state_operation import (
     report_operation,
 )
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
+from orchestrator.domain.blueprint.inputs import read_recorded_inputs
 from orchestrator.domain.engine_commands import EngineCommand
 from orchestrator.domain.events.events import EngineLine, LogLine, Message
 from orchestrator.domain.masking import MARK

@@ -5,7 +5,7 @@ The input values of steps: current, recorded, or planned.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,19 +20,20 @@ from orchestrator.domain.blueprint.inputs import (
     StepInputs,
     input_sources,
     module_inputs,
+    placeholder,
+    read_recorded_inputs,
 )
-from orchestrator.domain.blueprint.recorded_inputs import placeholder, read_recorded_inputs
-from orchestrator.domain.blueprint.reference_syntax import Reference
 from orchestrator.domain.blueprint.references import (
     Lookup,
+    Reference,
     Resolved,
-    Template,
     Unresolvable,
 )
 from orchestrator.domain.composed_plan import ModuleCall
 from orchestrator.domain.plan.changes import UNKNOWN
 from orchestrator.domain.provider_state import StateOutput
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.secrets import secret_leaves
 from orchestrator.domain.target import hook_of
 from orchestrator.domain.text import Json, ValuePath
 from orchestrator.domain.values import replace
@@ -76,17 +77,22 @@ class StepValues:
         Return the steps whose outputs a step's inputs or providers refer to.
         """
         templates = (*step.inputs.values(), *step.providers.values())
-        return frozenset(_steps_in(templates))
+        return frozenset().union(*(template.names("step_output") for template in templates))
 
     def outputs_not_applied(self, step: Step) -> tuple[str, ...]:
         """
         Return the outputs (STEP.OUTPUT) that a step refers to and that the upstream's current
         module declares, but not the one it was applied with.
         """
-        templates = (*step.inputs.values(), *step.providers.values())
+        referred = {
+            reference.names
+            for template in (*step.inputs.values(), *step.providers.values())
+            for reference in template.references
+            if reference.kind == "step_output"
+        }
         return tuple(
             f"{upstream}.{output}"
-            for upstream, output in sorted(_outputs_in(templates))
+            for upstream, output in sorted(referred)
             if upstream in self.deployment.steps
             and output in self.deployment.steps[upstream].module.outputs
             and output not in self.outputs(upstream)
@@ -98,9 +104,11 @@ class StepValues:
         needed to load the module, refer to some.
         """
         step = self._roots[name]
-        early = (step.inputs[v] for v in step.module.early_variables if v in step.inputs)
-        waits = _steps_in(early) if self.services.engine.info.evaluates_early else set()
-        return bool(waits | _steps_in(step.providers.values()))
+        templates = list(step.providers.values())
+        if self.services.engine.info.evaluates_early:
+            early = step.module.early_variables
+            templates += [item for name, item in step.inputs.items() if name in early]
+        return any(template.names("step_output") for template in templates)
 
     def inputs(self, step: Step) -> StepInputs:
         """
@@ -309,7 +317,7 @@ class StepValues:
             for name in required & step.inputs.keys():
                 template = step.inputs[name]
                 # What comes from upstream must not be asked for before that is prepared itself.
-                if _steps_in([template]) and name not in step.module.early_variables:
+                if template.names("step_output") and name not in step.module.early_variables:
                     continue
                 with contextlib.suppress(Unresolvable):
                     template.resolve(lookup)
@@ -330,23 +338,19 @@ class StepValues:
         return self._masked(StepInputs(values, secrets)).values
 
     def _masked(self, inputs: StepInputs) -> StepInputs:
-        masker, values = self.services.masker, Resolved(dict(inputs.values))
+        """
+        Return the inputs with each leaf that holds a known secret marked as one, too; all secrets
+        are masked from here on.
+        """
+        masker, values = self.services.masker, Resolved(dict(inputs.values), inputs.secrets)
         for path in inputs.secrets:
             masker.add(values.at(path).value)
-        inputs = inputs.with_secrets(masker.hides)
-        for path in inputs.secrets:
+        found = {
+            (name, *leaf): f"input {name}"
+            for name, value in inputs.values.items()
+            for leaf in secret_leaves(value, masker.hides)
+        }
+        secrets = {**found, **values.leaves()}
+        for path in secrets:
             masker.add(values.at(path).value)
-        return inputs
-
-
-def _steps_in(templates: Iterable[Template]) -> set[str]:
-    return {step for step, _ in _outputs_in(templates)}
-
-
-def _outputs_in(templates: Iterable[Template]) -> set[tuple[str, str]]:
-    return {
-        (reference.names[0], reference.names[1])
-        for template in templates
-        for reference in template.references
-        if reference.kind == "step_output"
-    }
+        return replace(inputs, secrets=secrets)

@@ -20,8 +20,12 @@ from orchestrator.app.steps.preparation import (
     state_encryption,
 )
 from orchestrator.domain.addresses import instance_keys, parse_address
-from orchestrator.domain.blueprint.inputs import StepInputs, digest
-from orchestrator.domain.blueprint.recorded_inputs import RecordedInputs, read_recorded_inputs
+from orchestrator.domain.blueprint.inputs import (
+    RecordedInputs,
+    StepInputs,
+    digest,
+    read_recorded_inputs,
+)
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.masking import Masker

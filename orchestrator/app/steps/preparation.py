@@ -37,8 +37,9 @@ from orchestrator.domain.recovery.rerun_rules import (
     lock_file_blob,
     snapshot_blob,
 )
+from orchestrator.domain.secrets import replaced_at
 from orchestrator.domain.target import Target
-from orchestrator.domain.text import Json, ValuePath
+from orchestrator.domain.text import Json
 from orchestrator.domain.transitions.assessment import RefusalRules
 from orchestrator.domain.values import replace
 from orchestrator.errors import Busy, Invalid, Problem, Refused, StoreUnavailable
@@ -339,10 +340,7 @@ def _resolved(step: Step, setting: str, template: Template, lookup: Lookup) -> o
         resolved = template.resolve(lookup)
     except Unresolvable as exc:
         raise Invalid([Problem(f"{setting} of step {step.name!r}: {exc}", step.at)]) from exc
-    value = resolved.value
-    for path in resolved.secrets:
-        value = _wrap(value, path)
-    return value
+    return replaced_at(resolved.value, resolved.secrets, lambda _path, leaf: Secret(leaf))
 
 
 def lock_of(services: Services, record: OperationRecord | None, snapshot: Snapshot) -> bytes | None:
@@ -408,17 +406,6 @@ def refusal_rules(step: Step) -> RefusalRules:
     Return the step's rules for errors by which its provider reports that it did nothing.
     """
     return RefusalRules(step.refused_on, step.retry.on if step.retry else ())
-
-
-def _wrap(value: object, path: ValuePath) -> object:
-    if not path:
-        return Secret(value)
-    first, rest = path[0], path[1:]
-    if isinstance(value, dict):
-        return {key: _wrap(item, rest) if key == first else item for key, item in value.items()}
-    if isinstance(value, list):
-        return [_wrap(item, rest) if index == first else item for index, item in enumerate(value)]
-    return Secret(value)
 
 
 # The lock of a step's provider state, asked for.

@@ -21,8 +21,12 @@ from orchestrator.app.steps.preparation import PreparedStep
 from orchestrator.app.steps.provider_query import QueryContext, ask_provider
 from orchestrator.app.surgery.imports import import_id_of
 from orchestrator.domain.addresses import parse_address
-from orchestrator.domain.blueprint.inputs import ReferenceScope, StepInputs, digest
-from orchestrator.domain.blueprint.recorded_inputs import read_recorded_inputs
+from orchestrator.domain.blueprint.inputs import (
+    ReferenceScope,
+    StepInputs,
+    digest,
+    read_recorded_inputs,
+)
 from orchestrator.domain.blueprint.references import Lookup, Unresolvable
 from orchestrator.domain.provider_query.doubt_query import (
     DoubtQuery,
@@ -145,7 +149,7 @@ class DoubtReadback:
         if text is None:
             return None
         recorded = read_recorded_inputs(text, lambda _path, _origin: None)
-        return self._lookup_with(StepInputs(recorded.values, recorded.secrets))
+        return self._lookup_with(recorded)
 
     def _manual_search(self, doubt: Doubt, provider: str) -> ManualSearch:
         return ManualSearch(

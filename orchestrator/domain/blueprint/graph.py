@@ -38,7 +38,7 @@ class Graph:
     ['app', 'net']
     """
 
-    __slots__ = ("_dependents", "_needs", "_order")
+    __slots__ = ("_dependents", "_needs", "order")
 
     def __init__(self, needs: Mapping[str, Collection[str]]) -> None:
         self._needs = {step: frozenset(upstream) for step, upstream in needs.items()}
@@ -50,7 +50,8 @@ class Graph:
             for upstream in upstreams:
                 dependents[upstream].add(step)
         self._dependents = {step: frozenset(names) for step, names in dependents.items()}
-        self._order = _sorted(self._needs)
+        #: The steps in topological order; where that leaves a choice, as declared.
+        self.order = _sorted(self._needs)
 
     @classmethod
     def unordered(cls, steps: Iterable[str]) -> Graph:
@@ -58,13 +59,6 @@ class Graph:
         Return the graph of steps of which none needs another.
         """
         return cls(dict.fromkeys(steps, ()))
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        """
-        The steps in topological order; where that leaves a choice, as declared.
-        """
-        return self._order
 
     def needs(self, step: str) -> frozenset[str]:
         """
@@ -108,7 +102,7 @@ class Graph:
         """
         chosen = self._matching(patterns) if patterns else set(self._needs)
         left_out = self._matching(exclude)
-        return tuple(step for step in self._order if step in chosen and step not in left_out)
+        return tuple(step for step in self.order if step in chosen and step not in left_out)
 
     def select_some(self, patterns: Sequence[str], exclude: Sequence[str] = ()) -> tuple[str, ...]:
         """

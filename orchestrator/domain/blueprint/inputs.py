@@ -1,5 +1,6 @@
 """
-The input values of a step's module, which of them are secret, and how they are shown.
+The input values of a step's module, which of them are secret, and how they are shown, written and
+read again.
 """
 
 from __future__ import annotations
@@ -14,15 +15,13 @@ from functools import cache
 
 from msgspec import Struct, field
 
-from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, Deployment, InputValue, Step
-from orchestrator.domain.blueprint.reference_syntax import Reference
-from orchestrator.domain.blueprint.references import Lookup, Resolved, Unresolvable
+from orchestrator.domain.blueprint.blueprint import INPUT_VARIABLE, Deployment, Step
+from orchestrator.domain.blueprint.references import Lookup, Reference, Resolved, Unresolvable
 from orchestrator.domain.provider_state import StateOutput
 from orchestrator.domain.record.record import SENSITIVE
-from orchestrator.domain.secrets import replaced_at, secret_leaves
+from orchestrator.domain.secrets import replaced_at
 from orchestrator.domain.target import shown_step, step_of
 from orchestrator.domain.text import Json, ValuePath, did_you_mean, scalar_text
-from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem
 
 # JSON-like values as YAML text that reads back as the same values, here and with YAML 1.1
@@ -125,18 +124,6 @@ class StepInputs(Struct, frozen=True):
         hidden = replaced_at(dict(self.values), self.secrets, lambda _path, _value: SENSITIVE)
         return {name: _one_line(value) for name, value in hidden.items()}
 
-    def with_secrets(self, hides: Callable[[Json], bool]) -> StepInputs:
-        """
-        Return the inputs with every value for which ``hides`` is true marked as a secret, too.
-        """
-        new_secrets = {
-            (name, *leaf): f"input {name}"
-            for name, value in self.values.items()
-            for leaf in secret_leaves(value, hides)
-        }
-        old_secrets = Resolved(dict(self.values), self.secrets).leaves()
-        return replace(self, secrets={**new_secrets, **old_secrets})
-
     def digest(self, key: bytes) -> str:
         return digest(dict(self.values), key)
 
@@ -157,6 +144,96 @@ class StepInputs(Struct, frozen=True):
             self.with_stand_ins(key),
             header=f"What a module of {name} was given. Secrets are named, never held.",
         )
+
+
+class RecordedInputs(StepInputs, frozen=True):
+    """
+    The values of an earlier run, as ``resolved.inputs.yml`` has them, with current secrets filled
+    in. ``digests`` maps each sensitive leaf to the digest that was recorded.
+    """
+
+    digests: Mapping[ValuePath, str] = {}
+
+    def other_secrets(self, values: Mapping[str, Json], key: bytes) -> dict[str, str]:
+        """
+        Return the digests of recorded secrets that differ from those in ``values``, each with the
+        source of the secret.
+        """
+        resolved = Resolved(dict(values))
+
+        def is_the_same(path: ValuePath, old_digest: str) -> bool:
+            try:
+                return digest(resolved.at(path).value, key) == old_digest
+            except Unresolvable:
+                return False
+
+        return {
+            old_digest: self.secrets[path]
+            for path, old_digest in self.digests.items()
+            if not is_the_same(path, old_digest)
+        }
+
+
+def placeholder(type_: str | None) -> Json:
+    """
+    Return a stand-in for a secret that no longer exists, for a destroy that may go on without it.
+    It has the type of the variable if that is a primitive one.
+    """
+    match type_:
+        case "number":
+            return 0
+        case "bool":
+            return False
+        case _:
+            return "unavailable-secret"
+
+
+def read_recorded_inputs(
+    text: str | bytes, current_secret: Callable[[ValuePath, str], Json]
+) -> RecordedInputs:
+    """
+    Read ``resolved.inputs.yml``; ``current_secret`` returns a secret's current value by path and
+    origin.
+
+    Raises Invalid, with all problems, if the document is damaged or ``current_secret`` raises
+    Unresolvable.
+    """
+    import yaml
+
+    try:
+        document = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if not isinstance(document, dict):
+            raise ValueError("they are no map")
+    except (yaml.YAMLError, ValueError) as exc:
+        raise Invalid([Problem(f"recorded inputs that cannot be read: {exc}")]) from exc
+    secrets: dict[ValuePath, str] = {}
+    digests: dict[ValuePath, str] = {}
+    problems: list[Problem] = []
+
+    def walk(value: Json, path: ValuePath) -> Json:
+        if isinstance(value, dict) and value.keys() == {"secret", "digest"}:
+            secrets[path], digests[path] = str(value["secret"]), str(value["digest"])
+            try:
+                return current_secret(path, secrets[path])
+            except Unresolvable as exc:
+                name = secrets[path]
+                problems.append(
+                    Problem(
+                        f"the secret {name} of input {path[0]!r} cannot be had: {exc} (a destroy "
+                        f"can do without one that is gone for good: --unavailable-secret {name})"
+                    )
+                )
+                return None
+        if isinstance(value, dict):
+            return {key: walk(item, (*path, key)) for key, item in value.items()}
+        if isinstance(value, list):
+            return [walk(item, (*path, number)) for number, item in enumerate(value)]
+        return value
+
+    values = {str(name): walk(value, (str(name),)) for name, value in document.items()}
+    if problems:
+        raise Invalid(problems)
+    return RecordedInputs(values, secrets, digests=digests)
 
 
 def rerun_text(deployment: Deployment, key: bytes) -> str:
@@ -219,17 +296,28 @@ class ReferenceScope(Struct, frozen=True):
         """
         match reference.kind, reference.names:
             case "input", (name,) if self.inputs is not None:
-                return _own_input(self.step, self.inputs, name)
+                if name not in self.inputs.values:
+                    step_name = self.step.name
+                    raise Unresolvable(
+                        f"step {step_name!r} does not set {name!r}: only its module knows it"
+                    )
+                return Resolved(dict(self.inputs.values), self.inputs.secrets).at((name,))
             case "input", (name,):
-                given = self.step.given
-                inputs = self.deployment.inputs if given is None else given
-                return _input(inputs, name, self.deployment.unavailable)
+                inputs = self.deployment.inputs if self.step.given is None else self.step.given
+                if name not in inputs:
+                    why = self.deployment.unavailable.get(name)
+                    reason = f": {why}" if why is not None else ""
+                    raise Unresolvable(f"the input {name!r} has no value{reason}")
+                is_secret = inputs[name].sensitive
+                return Resolved(inputs[name].value, {(): f"inputs.{name}"} if is_secret else {})
             case "own_output", (name,) if self.inputs is not None:
                 return _output(self.outputs, name, f"outputs.{name}")
             case "step_output", (step, name) if self.upstream is not None:
                 return _output(self.upstream(step), name, f"steps.{step}.outputs.{name}")
             case "env", (name,):
-                return Resolved(_variable(self.deployment, name), {(): f"env.{name}"})
+                if name not in self.deployment.env:
+                    raise Unresolvable(f"the environment variable {name} is not set")
+                return Resolved(self.deployment.env[name], {(): f"env.{name}"})
             case "blueprint_name", _:
                 return Resolved(self.deployment.blueprint)
             case "environment", _:
@@ -271,26 +359,6 @@ def module_inputs(step: Step, look_up: Lookup) -> StepInputs:
     if problems:
         raise Invalid(problems)
     return StepInputs(values, secrets)
-
-
-def _input(inputs: Mapping[str, InputValue], name: str, why: Mapping[str, str]) -> Resolved:
-    if name not in inputs:
-        reason = f": {why[name]}" if name in why else ""
-        raise Unresolvable(f"the input {name!r} has no value{reason}")
-    item = inputs[name]
-    return Resolved(item.value, {(): f"inputs.{name}"} if item.sensitive else {})
-
-
-def _variable(deployment: Deployment, name: str) -> str:
-    if name not in deployment.env:
-        raise Unresolvable(f"the environment variable {name} is not set")
-    return deployment.env[name]
-
-
-def _own_input(step: Step, inputs: StepInputs, name: str) -> Resolved:
-    if name not in inputs.values:
-        raise Unresolvable(f"step {step.name!r} does not set {name!r}: only its module knows it")
-    return Resolved(dict(inputs.values), inputs.secrets).at((name,))
 
 
 def _output(outputs: Mapping[str, StateOutput], name: str, shown: str) -> Resolved:

@@ -8,24 +8,195 @@ and outputs may go on with a path such as ``.subnets[0]``. ``$${`` stands for th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, field
 
-from orchestrator.domain.blueprint.reference_syntax import (
-    Issue,
-    Reference,
-    ReferenceKind,
-    Text,
-    parse_text,
-    path_text,
-)
-from orchestrator.domain.text import Json, ValuePath, scalar_text
+from orchestrator.domain.text import Json, ValuePath, did_you_mean, scalar_text
 
 if TYPE_CHECKING:
     from orchestrator.domain.blueprint.yaml_tree import Node
     from orchestrator.errors import Location
+
+ReferenceKind = Literal[
+    "input",
+    "step_output",
+    "own_output",
+    "env",
+    "blueprint_name",
+    "environment",
+    "step_name",
+    "target_id",
+    "each_key",
+    "run_id",
+]
+_WORD = r"[A-Za-z_][A-Za-z0-9_-]*"
+_FORMS: Mapping[ReferenceKind, str] = {
+    "input": "inputs.NAME",
+    "step_output": "steps.STEP.outputs.NAME",
+    "own_output": "outputs.NAME",
+    "env": "env.VARIABLE",
+    "blueprint_name": "blueprint.name",
+    "environment": "environment",
+    "step_name": "step.name",
+    "target_id": "target.id",
+    "each_key": "each.key",
+    "run_id": "run.id",
+}
+#: What the words in capitals stand for.
+_NAMES = {
+    "NAME": _WORD,
+    "STEP": r"[A-Za-z0-9_][A-Za-z0-9_-]*",
+    "VARIABLE": r"[A-Za-z_][A-Za-z0-9_]*",
+}
+_PLACEHOLDER = re.compile("|".join(_NAMES))
+_PATTERNS = {
+    kind: re.compile(_PLACEHOLDER.sub(lambda name: f"({_NAMES[name[0]]})", re.escape(form)))
+    for kind, form in _FORMS.items()
+}
+_PATH = re.compile(rf'\.(?P<key>{_WORD})|\[(?P<index>\d{{1,9}})\]|\["(?P<quoted>[^"\\]*)"\]')
+_WITH_PATH = ("input", "step_output", "own_output")
+
+
+class Reference(Struct, frozen=True):
+    """
+    One reference. ``names`` are (input), (step, output), (output) or (variable), else empty;
+    ``path`` leads into the value.
+    """
+
+    kind: ReferenceKind
+    names: tuple[str, ...] = ()
+    path: ValuePath = ()
+
+    def __str__(self) -> str:
+        names = iter(self.names)
+        base = _PLACEHOLDER.sub(lambda _: next(names), _FORMS[self.kind])
+        return base + path_text(self.path)
+
+
+class Issue(Struct, frozen=True):
+    """
+    A syntax error: path in the value, offset in the text, message and hint.
+    """
+
+    path: ValuePath
+    offset: int
+    message: str
+    hint: str = ""
+
+
+def path_text(path: ValuePath) -> str:
+    texts = []
+    for part in path:
+        if isinstance(part, int):
+            texts.append(f"[{part}]")
+        elif re.fullmatch(_WORD, part):
+            texts.append(f".{part}")
+        else:
+            texts.append(f'["{part}"]')
+    return "".join(texts)
+
+
+class Use(Struct, frozen=True):
+    """
+    A reference and where it stands: path in the value, offset of its ``${`` in the text. ``whole``
+    is true if the text consists of the reference only.
+    """
+
+    reference: Reference
+    path: ValuePath
+    offset: int
+    whole: bool
+
+
+class Text(Struct, frozen=True):
+    """
+    A text with references, in parts.
+    """
+
+    parts: tuple[str | Reference, ...]
+
+
+def _parse(raw: Json, path: ValuePath, uses: list[Use], issues: list[Issue]) -> Json:
+    match raw:
+        case str() if "${" in raw:
+            return _parse_text(raw, path, uses, issues)
+        case Mapping():
+            parsed = {}
+            for key, value in raw.items():
+                name = key
+                if isinstance(key, str) and "${" in key:
+                    name = key.replace("$${", "${")
+                    if "${" in key.replace("$${", ""):
+                        issues.append(Issue((*path, key), 0, "a key cannot hold a reference"))
+                parsed[name] = _parse(value, (*path, key), uses, issues)
+            return parsed
+        case list() | tuple():
+            return [_parse(item, (*path, number), uses, issues) for number, item in enumerate(raw)]
+        case _:
+            return raw
+
+
+def _parse_text(raw: str, path: ValuePath, uses: list[Use], issues: list[Issue]) -> Text | str:
+    parts: list[str | Reference] = []
+    offsets: list[int] = []
+    text, position = "", 0
+    while position < len(raw):
+        start = raw.find("${", position)
+        if start < 0:
+            text += raw[position:]
+            break
+        if start > position and raw[start - 1] == "$":
+            text += raw[position : start - 1] + "${"
+            position = start + 2
+            continue
+        text += raw[position:start]
+        end = raw.find("}", start)
+        if end < 0:
+            hint = "write $${ for the text ${ itself"
+            issues.append(Issue(path, start, "a reference that has no closing brace", hint))
+            return raw
+        reference = _parse_reference(raw[start + 2 : end], path, start, issues)
+        if reference is not None:
+            parts += [text, reference] if text else [reference]
+            offsets.append(start)
+            text = ""
+        position = end + 1
+    if not offsets:
+        return text
+    if text:
+        parts.append(text)
+    references = [part for part in parts if isinstance(part, Reference)]
+    for reference, offset in zip(references, offsets, strict=True):
+        uses.append(Use(reference, path, offset, whole=len(parts) == 1))
+    return Text(tuple(parts))
+
+
+def _parse_reference(
+    inner: str, path: ValuePath, start: int, issues: list[Issue]
+) -> Reference | None:
+    body = inner.strip()
+    for kind, pattern in _PATTERNS.items():
+        match = pattern.match(body)
+        if match is None:
+            continue
+        rest, steps = body[match.end() :], []
+        while rest and (part := _PATH.match(rest)):
+            steps.append(int(part["index"]) if part["index"] else part["key"] or part["quoted"])
+            rest = rest[part.end() :]
+        if rest or (steps and kind not in _WITH_PATH):
+            continue
+        return Reference(kind, match.groups(), tuple(steps))
+    head = body.split(".")[0].split("(")[0]
+    hint = did_you_mean(head, dict.fromkeys(form.partition(".")[0] for form in _FORMS.values()))
+    if any(form.startswith(f"{head}.") or form == head for form in _FORMS.values()):
+        hint = "references are " + ", ".join(_FORMS.values())
+    if not hint.startswith("did"):
+        hint += "; write $${ for the text ${ itself"
+    issues.append(Issue(path, start, f"'${{{inner}}}' is not a reference", hint))
+    return None
 
 
 class BadTemplate(ValueError):
@@ -46,18 +217,6 @@ class Unresolvable(ValueError):
     def __init__(self, message: str, path: ValuePath = ()) -> None:
         super().__init__(message)
         self.path = path
-
-
-class Use(Struct, frozen=True):
-    """
-    A reference and where it stands: path in the value, offset of its ``${`` in the text. ``whole``
-    is true if the text consists of the reference only.
-    """
-
-    reference: Reference
-    path: ValuePath
-    offset: int
-    whole: bool
 
 
 class Resolved(Struct, frozen=True):
@@ -120,14 +279,15 @@ class Template:
     __slots__ = ("_parsed", "broken", "node", "raw", "uses")
 
     def __init__(self, raw: Json, node: Node | None = None, *, broken: bool = False) -> None:
+        uses: list[Use] = []
         issues: list[Issue] = []
         self.raw = raw
         self.node = node
         self.broken = broken
-        self._parsed = _parse(raw, (), issues)
+        self._parsed = _parse(raw, (), uses, issues)
         if issues:
             raise BadTemplate(issues)
-        self.uses = tuple(_uses(self._parsed, ()))
+        self.uses = tuple(uses)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Template) and self.raw == other.raw
@@ -189,40 +349,6 @@ def escaped(text: str) -> str:
     Return a text escaped for Terraform's JSON syntax, so that it is taken literally.
     """
     return text.replace("${", "$${").replace("%{", "%%{")
-
-
-def _parse(raw: Json, path: ValuePath, issues: list[Issue]) -> Json:
-    match raw:
-        case str() if "${" in raw:
-            return parse_text(raw, path, issues)
-        case Mapping():
-            parsed = {}
-            for key, value in raw.items():
-                name = key
-                if isinstance(key, str) and "${" in key:
-                    name = key.replace("$${", "${")
-                    if "${" in key.replace("$${", ""):
-                        issues.append(Issue((*path, key), 0, "a key cannot hold a reference"))
-                parsed[name] = _parse(value, (*path, key), issues)
-            return parsed
-        case list() | tuple():
-            return [_parse(item, (*path, number), issues) for number, item in enumerate(raw)]
-        case _:
-            return raw
-
-
-def _uses(parsed: Json, path: ValuePath) -> Iterator[Use]:
-    match parsed:
-        case Text(parts, offsets):
-            for part, offset in zip(parts, offsets, strict=True):
-                if isinstance(part, Reference):
-                    yield Use(part, path, offset, whole=len(parts) == 1)
-        case dict():
-            for key, value in parsed.items():
-                yield from _uses(value, (*path, key))
-        case list():
-            for number, item in enumerate(parsed):
-                yield from _uses(item, (*path, number))
 
 
 def _resolve(parsed: Json, path: ValuePath, lookup: Lookup, secrets: dict[ValuePath, str]) -> Json:

@@ -18,7 +18,6 @@ from orchestrator.domain.blueprint.blueprint import (
     INPUT_VARIABLE,
     Deployment,
     EngineRequirement,
-    Hook,
     Module,
     ModuleHook,
     Step,
@@ -109,7 +108,7 @@ def stored_form(deployment: Deployment, key: bytes) -> StoredDeployment:
     """
     Return the deployment as data, each secret replaced by its source and its keyed digest.
     """
-    values = rerun_inputs(deployment, key)
+    values, version = rerun_inputs(deployment, key), deployment.engine.version
     withheld = {
         name: _literal_secrets(root, key) for name, root in deployment.steps_and_hooks().items()
     }
@@ -120,7 +119,7 @@ def stored_form(deployment: Deployment, key: bytes) -> StoredDeployment:
         path=deployment.path,
         moved_from=deployment.moved_from,
         protected=deployment.protected,
-        engine=_without_location(deployment.engine),
+        engine=replace(deployment.engine, version=version and replace(version, at=None)),
         key_id=key_id(key),
         inputs={
             name: StoredInput(
@@ -224,19 +223,11 @@ def with_hook_steps(step: Step, change: Callable[[Step], Step]) -> Step:
     Return the step with ``change`` applied to the steps of its module hooks.
     """
 
-    def changed(action: Hook | None) -> Hook | None:
-        if isinstance(action, ModuleHook):
-            return replace(action, root=change(action.root))
-        return action
-
-    return replace(
-        step, compensate=changed(step.compensate), before_destroy=changed(step.before_destroy)
-    )
-
-
-def _without_location(requirement: EngineRequirement) -> EngineRequirement:
-    version = replace(requirement.version, at=None) if requirement.version else None
-    return replace(requirement, version=version)
+    if isinstance(hook := step.compensate, ModuleHook):
+        step = replace(step, compensate=replace(hook, root=change(hook.root)))
+    if isinstance(hook := step.before_destroy, ModuleHook):
+        step = replace(step, before_destroy=replace(hook, root=change(hook.root)))
+    return step
 
 
 def _relative_file(reference: Json, root: str) -> Json:
@@ -275,13 +266,14 @@ def _literal_secrets(step: Step, key: bytes) -> Mapping[str, str]:
     Return the digests of secrets whose values are literals in the blueprint: inputs for sensitive
     variables, and credentials in the settings of backend and providers.
     """
-    variables = step.module.variables
-    inputs = {
-        name: template.raw
-        for name, template in step.inputs.items()
-        if name in variables and variables[name].secret and _holds_literal(template)
-    }
-    secrets = {**inputs, **literal_credentials(step)}
+    secrets: dict[str, Json] = {}
+    for name, template in step.inputs.items():
+        variable = step.module.variables.get(name)
+        if variable is not None and variable.secret:
+            parts = [part for _, part in _literals(template)]
+            if any(isinstance(part, str | int | float) and part != "" for part in parts):
+                secrets[name] = template.raw
+    secrets |= literal_credentials(step)
     return {name: digest(value, key) for name, value in secrets.items()}
 
 
@@ -332,15 +324,6 @@ def _with_value(raw: Json, path: Sequence[str], value: Json) -> Json:
     else:
         nested[head] = value
     return nested
-
-
-def _holds_literal(template: Template) -> bool:
-    """
-    Return whether the template has any part that is not one whole reference.
-    """
-    return any(
-        isinstance(value, str | int | float) and value != "" for _, value in _literals(template)
-    )
 
 
 def _literals(template: Template) -> Iterator[tuple[ValuePath, Json]]:

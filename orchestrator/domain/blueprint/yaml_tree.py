@@ -79,7 +79,15 @@ class Node(Struct, frozen=True):
         """
         if self.kind != "scalar":
             return f"a {self.kind}"
-        return _shape(self.value)
+        match self.value:
+            case None:
+                return "null"
+            case bool():
+                return "a bool"
+            case int() | float():
+                return "a number"
+            case _:
+                return "text"
 
     def merged(self, over: Node) -> Node:
         """
@@ -116,18 +124,6 @@ class Node(Struct, frozen=True):
         if node.inner is None or not node.at.line:
             return node.at
         return replace(node.at, column=node.at.column + node.inner + offset)
-
-
-def _shape(value: Json) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a bool"
-        case int() | float():
-            return "a number"
-        case _:
-            return "text"
 
 
 def node_of(value: Json, at: Location) -> Node:
@@ -251,20 +247,18 @@ class _Builder:
         if node.tag not in ("plain", "quoted", "collection"):
             self._bad(f"tags such as {node.tag!r} are not supported", at)
         self._open.add(id(node))
-        built = self._of(node, at, depth + 1)
+        if isinstance(node, yaml.ScalarNode):
+            built = self._scalar(node, at)
+        elif isinstance(node, yaml.SequenceNode):
+            items = tuple(self.build(item, depth=depth + 1) for item in node.value)
+            built = Node("list", at, items=items, size=1 + sum(item.size for item in items))
+        else:
+            built = self._map(node, at, depth + 1)
         self._open.discard(id(node))
         if built.size > MAX_NODES:
             built = self._bad("too large once its aliases are expanded", at)
         self._built[id(node)] = built
         return built
-
-    def _of(self, node: yaml.Node, at: Location, depth: int) -> Node:
-        if isinstance(node, yaml.ScalarNode):
-            return self._scalar(node, at)
-        if isinstance(node, yaml.SequenceNode):
-            items = tuple(self.build(item, depth=depth) for item in node.value)
-            return Node("list", at, items=items, size=1 + sum(item.size for item in items))
-        return self._map(node, at, depth)
 
     def _scalar(self, node: yaml.ScalarNode, at: Location) -> Node:
         text: str = node.value

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from orchestrator.domain.blueprint.reference_syntax import path_text
+from orchestrator.domain.blueprint.references import path_text
 from orchestrator.domain.plan.changes import UNKNOWN, AttributeChange
 from orchestrator.domain.record.record import SENSITIVE
 from orchestrator.domain.text import Json, ValuePath

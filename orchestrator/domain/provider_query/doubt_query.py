@@ -12,8 +12,13 @@ from msgspec import Struct, field
 
 from orchestrator.domain.addresses import Address, parse_address
 from orchestrator.domain.blueprint.blueprint import Step
-from orchestrator.domain.blueprint.reference_syntax import Reference
-from orchestrator.domain.blueprint.references import Lookup, Resolved, Template, Unresolvable
+from orchestrator.domain.blueprint.references import (
+    Lookup,
+    Reference,
+    Resolved,
+    Template,
+    Unresolvable,
+)
 from orchestrator.domain.provider_query.query import Answer, ProviderQuery, QueryResult, Search
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import Doubt, PlannedAction, ReadbackMethod
