@@ -15,7 +15,6 @@ from orchestrator.app.run.attempts import attempt_step
 from orchestrator.app.run.composed_plan import unchanged_plans
 from orchestrator.app.run.orphans import note_orphans
 from orchestrator.app.run.prepared_steps import (
-    PreparedSteps,
     SourceOf,
     current_module,
     recorded_module,
@@ -48,7 +47,6 @@ from orchestrator.errors import (
     Refused,
     StoreUnavailable,
 )
-from orchestrator.ports.workdir import Snapshot
 
 # What an applying run keeps in the operation store before it mutates: all that a later run needs
 # to do the same again, of the steps that it may not get to as well.
@@ -64,8 +62,13 @@ def store_snapshots(
     failures: dict[str, OrchestratorError] = {}
     rows: dict[str, StepRunChanges] = {}
     for name in steps:
+        prepared = runner.steps.prepared.get(name)
         try:
-            snapshot = _snapshot(runner.steps, name, source)
+            if prepared is not None:
+                snapshot = prepared.snapshot
+            else:
+                step, record = runner.deployment.steps[name], runner.steps.records.get(name)
+                snapshot = source(runner.steps, step, record).snapshot
         except StoreUnavailable:
             raise
         except OrchestratorError as exc:
@@ -73,7 +76,6 @@ def store_snapshots(
             continue
         store_once(runner.services, snapshot_blob(snapshot.digest), snapshot.archive)
         lock = None
-        prepared = runner.steps.prepared.get(name)
         if prepared is not None:
             lock = store_lock_content(
                 runner.services, runner.services.workdirs.lock_file(prepared.work_dir)
@@ -82,12 +84,6 @@ def store_snapshots(
     runner.session.update_rows(rows)
     runner.session.publish()
     return failures
-
-
-def _snapshot(steps: PreparedSteps, name: str, source: SourceOf) -> Snapshot:
-    if name in steps.prepared:
-        return steps.prepared[name].snapshot
-    return source(steps, steps.deployment.steps[name], steps.records.get(name)).snapshot
 
 
 def carried_over(runner: StepRunner, name: str) -> StepRunChanges:
@@ -114,14 +110,8 @@ def apply(services: Services, deployment: Deployment, request: ApplyRequest) -> 
     """
     Apply the selected steps from their current modules and return the exit code.
     """
-    rule = skip_finished if request.unfinished else skip_none
+    rule = skip_finished if request.unfinished else None
     return run(services, deployment, request, partial(work, source=current_module, rule=rule))
-
-
-def skip_none(_step: str, _record: OperationRecord | None) -> None:
-    """
-    Skip no step.
-    """
 
 
 def skip_finished(_step: str, record: OperationRecord | None) -> Skip | None:
@@ -133,7 +123,9 @@ def skip_finished(_step: str, record: OperationRecord | None) -> Skip | None:
     return Skip("already ok")
 
 
-def work(runner: StepRunner, selected: Sequence[str], *, source: SourceOf, rule: SkipRule) -> None:
+def work(
+    runner: StepRunner, selected: Sequence[str], *, source: SourceOf, rule: SkipRule | None
+) -> None:
     """
     Apply the steps that ``rule`` does not skip, upstreams first, each laid out from ``source``.
     """
@@ -188,7 +180,7 @@ def work(runner: StepRunner, selected: Sequence[str], *, source: SourceOf, rule:
         )
 
 
-def _select_steps(runner: StepRunner, selected: Sequence[str], rule: SkipRule) -> list[str]:
+def _select_steps(runner: StepRunner, selected: Sequence[str], rule: SkipRule | None) -> list[str]:
     """
     Return the steps to apply; the others are reported. Raises Refused, with all reasons, if one is
     forbidden.
@@ -196,7 +188,7 @@ def _select_steps(runner: StepRunner, selected: Sequence[str], rule: SkipRule) -
     to_apply: list[str] = []
     forbidden: list[Blocker] = []
     for step in selected:
-        match rule(step, runner.steps.records.get(step)):
+        match rule(step, runner.steps.records.get(step)) if rule else None:
             case None:
                 to_apply.append(step)
             case Skip(why):

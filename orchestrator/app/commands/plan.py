@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -44,7 +44,7 @@ from orchestrator.domain.destroy import Teardown, teardown
 from orchestrator.domain.documents.plan import AffectedStep, PlanDocument, PlanMethod, PlannedStep
 from orchestrator.domain.plan.approval import Approval, ApprovedStep
 from orchestrator.domain.plan.changes import PlanContent
-from orchestrator.domain.plan.violations import Violation, violations_of_steps
+from orchestrator.domain.plan.violations import violations_of_steps
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Status
 from orchestrator.domain.record.verdicts import completed_before_destroy
@@ -94,6 +94,7 @@ class Planner:
         self.refused: dict[str, OrchestratorError] = {}
         self.composed: Mapping[str, ComposedStep] = {}
         self.rows = PlanRows(steps)
+        self.options = replace(request.options.plan, values=request.values, locking=request.locking)
         self._source = source
         self._evidence = evidence or steps.evidence
         self._approved: dict[str, ApprovedStep] = {}
@@ -120,8 +121,12 @@ class Planner:
             if request.options.orphaned
             else orphaned_targets(deployment, self.steps.records.values()),
         )
+        contents = [
+            (row.step, self._contents[row.step]) for row in rows if row.step in self._contents
+        ]
+        planned = [(step, content.objects, content.regions) for step, content in contents]
         violations = [
-            *self._violations(rows),
+            *violations_of_steps(deployment.policy, planned),
             *rego_violations(self.services, deployment, document),
         ]
         document = document.model_copy(
@@ -142,15 +147,22 @@ class Planner:
                 environment=deployment.environment,
                 command=request.verb,
                 created_at=self.services.clock.now(),
-                steps=tuple(self._approved_step(row) for row in rows if hook_of(row.step) is None),
+                steps=tuple(
+                    self._approved.get(
+                        row.step, ApprovedStep(step=row.step, status=row.status)
+                    ).model_copy(update={"status": row.status})
+                    for row in rows
+                    if hook_of(row.step) is None
+                ),
                 replace=request.options.plan.replace,
                 targets=request.options.plan.targets,
             ).signed(self.services.key)
         return PlanResult(document, worst(codes), approval)
 
     def _rows(self, selected: Sequence[str]) -> tuple[tuple[PlannedStep, ...], list[int]]:
-        graph = self.deployment.graph
+        graph, source = self.deployment.graph, self._source
         subset = graph.subset(selected)
+        together: Sequence[str] = subset.order
         if self.request.verb == "destroy":
             if self.teardown is None:
                 self.teardown = teardown(self.deployment, self.steps.records, selected)
@@ -159,15 +171,19 @@ class Planner:
             check_dependents(graph, remaining, self.steps.records)
             subset = self.teardown.order
             present = [step for step in subset.order if self.steps.status(step) not in gone]
-            alone = [step for step in present if step not in self.teardown.removed_with]
-            self._compose(alone, recorded_module)
+            together = [step for step in present if step not in self.teardown.removed_with]
+            source = recorded_module
         else:
             upstreams = {up for step in selected for up in graph.needs(step)} - set(selected)
             ready = [step for step in upstreams if self.steps.status(step) in READY]
             failures = self.steps.prepare_all(ready, recorded_module)
             for exc in failures.values():
                 raise exc
-            self._compose(subset.order, self._source)
+        if not self.request.separate:
+            place, verb = self._evidence("composed-plan"), self.request.verb
+            self.composed = composed_plan(
+                self.steps, together, self.options, place, source=source, direction=verb
+            )
         run_steps(
             subset,
             self._work,
@@ -186,32 +202,6 @@ class Planner:
         order = [root for root in places if root in self.rows.rows]
         return tuple(self.rows.rows[step] for step in order), self.rows.codes
 
-    def _compose(self, names: Sequence[str], source: SourceOf) -> None:
-        """
-        Plan the steps together, if possible and wanted.
-        """
-        if not self.request.separate:
-            place = self._evidence("composed-plan")
-            self.composed = composed_plan(
-                self.steps, names, self._options, place, source=source, direction=self.request.verb
-            )
-
-    def _approved_step(self, row: PlannedStep) -> ApprovedStep:
-        """
-        Return a step's part of an approval.
-        """
-        assert row.status != "failed", "what failed is not approved"
-        approved = self._approved.get(row.step, ApprovedStep(step=row.step, status=row.status))
-        return approved.model_copy(update={"status": row.status})
-
-    def _violations(self, rows: Sequence[PlannedStep]) -> Iterator[Violation]:
-        """
-        Return the plan's violations of the blueprint's policy.
-        """
-        contents = [(row.step, self._contents.get(row.step)) for row in rows]
-        steps = [(step, content.objects, content.regions) for step, content in contents if content]
-        return violations_of_steps(self.deployment.policy, steps)
-
     def _work(self, name: str) -> Outcome:
         """
         Plan one step. Always ready: a step that cannot be planned only defers its dependents.
@@ -227,7 +217,8 @@ class Planner:
             plan()
         except OrchestratorError as exc:
             self.refused[name] = exc
-            self.rows.fail(name, exc, self._unapplied_upstreams(name))
+            destroys = self.request.verb == "destroy"
+            self.rows.fail(name, exc, () if destroys else self.rows.unapplied_upstreams(name))
 
     def _planned(self, step: Step) -> None:
         name, verb, status = step.name, self.request.verb, self.steps.status(step.name)
@@ -339,16 +330,16 @@ class Planner:
         if self.steps.values.needs_outputs_first(root):
             self.rows.defer(root, "its provider needs outputs of steps")
             return
-        self._guarded(root, partial(self._planned_hook, step.name, root))
-
-    def _planned_hook(self, name: str, root: str) -> None:
-        self.steps.prepare(root, current_module)
         accepted = self.request.options.plan.accept_replaced
-        check = partial(check_earlier_work, self.steps, name, "before_destroy", accepted=accepted)
-        self._ask(root, verb="apply", check=check)
+        check = partial(
+            check_earlier_work, self.steps, step.name, "before_destroy", accepted=accepted
+        )
 
-    def _unapplied_upstreams(self, name: str) -> tuple[str, ...]:
-        return () if self.request.verb == "destroy" else self.rows.unapplied_upstreams(name)
+        def planned() -> None:
+            self.steps.prepare(root, current_module)
+            self._ask(root, verb="apply", check=check)
+
+        self._guarded(root, planned)
 
     def _ask(
         self,
@@ -363,7 +354,7 @@ class Planner:
         verb = verb or self.request.verb
         destroying = verb == "destroy"
         services, composed = self.services, self.composed.get(name)
-        prepared, values, options = self.steps.prepared[name], self.steps.values, self._options
+        prepared, values, options = self.steps.prepared[name], self.steps.values, self.options
         check_held = partial(check_state, may_be_missing=destroying)
         if composed is not None:
             inputs = composed.inputs
@@ -390,10 +381,12 @@ class Planner:
             self._approved[name] = approved_step(services, prepared, inputs, proposal)
         if proposal.content is not None:
             self._contents[name] = proposal.content
-        separate = composed is None
-        moving = self._unapplied_upstreams if separate else self.rows.moving_needs
-        first = () if destroying else moving(name)
-        method: PlanMethod = "separate" if separate else "composed"
+        method: PlanMethod = "separate" if composed is None else "composed"
+        first: tuple[str, ...] = ()
+        if composed is not None and not destroying:
+            first = self.rows.moving_needs(name)
+        elif self.request.verb != "destroy":
+            first = self.rows.unapplied_upstreams(name)
         try:
             accepted = options.accept_adopted
             check_adopted(prepared.record, proposal.destroyed, accepted=accepted)
@@ -440,11 +433,6 @@ class Planner:
             plan=proposal.shown,
             before_destroy=self._first(name) if destroying else None,
         )
-
-    @property
-    def _options(self) -> PlanOptions:
-        request = self.request
-        return replace(request.options.plan, values=request.values, locking=request.locking)
 
 
 # ``plan``: what an apply or destroy would change. Reads only: no record, remote object or

@@ -45,8 +45,8 @@ class PlanRows:
         """
         Add the row of a planned step.
         """
-        row = self._row(name, status, reason=reason, method=method, before_destroy=before_destroy)
-        self._put(row.with_plan(plan) if plan else row)
+        fields = {"reason": reason, "method": method, "before_destroy": before_destroy}
+        self._put(name, status, plan, **fields)
 
     def defer(
         self,
@@ -63,8 +63,7 @@ class PlanRows:
         self._services.sink.emit(
             StepDeferred(at=now, step=name, reason=reason, waits_for=waits_for)
         )
-        row = self._row(name, "deferred", reason=reason, method="deferred", waits_for=waits_for)
-        self._put(row.with_plan(plan) if plan else row)
+        self._put(name, "deferred", plan, reason=reason, method="deferred", waits_for=waits_for)
 
     def fail(
         self,
@@ -85,10 +84,15 @@ class PlanRows:
             self.defer(name, reason, unapplied)
             return
         self.codes.append(exc.exit_code)
-        row = self._row(name, "failed", method=method)
-        error = plan_fault(self._services, exc)
-        update = {"error": error, "reason": exc.hint or None, "diagnostics": diagnostics_of(exc)}
-        self._put((row.with_plan(plan) if plan else row).model_copy(update=update))
+        self._put(
+            name,
+            "failed",
+            plan,
+            method=method,
+            error=plan_fault(self._services, exc),
+            reason=exc.hint or None,
+            diagnostics=diagnostics_of(exc),
+        )
 
     def forget(self, name: str, parent: str) -> None:
         """
@@ -98,30 +102,18 @@ class PlanRows:
         objects = record.resources.inventory if record else ()
         actions = tuple(PlannedAction(address=o.address, action="forget") for o in objects)
         reason = f"goes with {parent}, which owns it: its provider state is emptied"
-        self._put(self._row(name, "planned", reason=reason).model_copy(update={"actions": actions}))
+        self._put(name, "planned", None, reason=reason, actions=actions)
 
-    def _row(
+    def _put(
         self,
         name: str,
         status: Literal["planned", "unchanged", "deferred", "failed"],
-        *,
-        reason: str | None = None,
-        method: PlanMethod = "separate",
-        waits_for: tuple[str, ...] = (),
-        before_destroy: str | None = None,
-    ) -> PlannedStep:
-        return PlannedStep(
-            step=name,
-            target=str(self._deployment.target(name)),
-            status=status,
-            method=method,
-            reason=reason,
-            waits_for=waits_for,
-            before_destroy=before_destroy,
-        )
-
-    def _put(self, row: PlannedStep) -> None:
-        self.rows[row.step] = row.counted()
+        plan: PlanReady | None,
+        **fields: object,
+    ) -> None:
+        row = PlannedStep(step=name, target=str(self._deployment.target(name)), status=status)
+        row = row.with_plan(plan) if plan else row
+        self.rows[name] = row.model_copy(update=fields).counted()
 
     def unknown_upstreams(self, step: Step) -> tuple[str, ...]:
         """
