@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from pathlib import Path
 
 from orchestrator.app.run.attempts import attempt_step
 from orchestrator.app.run.hooks import HookRun, check_outcome_known
@@ -20,13 +19,12 @@ from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunn
 from orchestrator.app.schedule import Outcome, failures_of
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
 from orchestrator.app.steps.mutation import StepResult, call_engine, mutate
-from orchestrator.app.steps.preparation import PreparedStep, check_recorded_state
+from orchestrator.app.steps.preparation import check_recorded_state
 from orchestrator.app.steps.provider_query import keep_state
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.events.events import PlanReady
 from orchestrator.domain.events.journal import Journal
-from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.entry_changes import EntryChanges, changes_in_run
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import EngineRef, OperationRecord
@@ -40,7 +38,7 @@ from orchestrator.domain.transitions.conclusion import conclude
 from orchestrator.domain.transitions.hooks import hook_description, hook_skipped
 from orchestrator.domain.transitions.transitions import mark_with_parent
 from orchestrator.errors import Busy, OrchestratorError
-from orchestrator.ports.engine import CallSpec, Push
+from orchestrator.ports.engine import Push
 
 
 def destroy_hook_resources(runner: StepRunner, roots: Sequence[str]) -> None:
@@ -164,7 +162,9 @@ def _due_hook(runner: CommandRunner[DestroyRequest], name: str) -> HookRun | Non
     run is unknown.
     """
     action, record = runner.deployment.steps[name].before_destroy, runner.steps.records[name]
-    if action is None or record is None or not _is_due(runner.request, record):
+    if action is None or record is None or runner.request.skip_before_destroy is not None:
+        return None
+    if completed_before_destroy(record) is not None:
         return None
     if runner.request.repeat is None:
         check_before_destroy_known(runner.deployment, record, name)
@@ -180,98 +180,53 @@ def check_before_destroy_known(deployment: Deployment, record: OperationRecord, 
     check_outcome_known(record.before_destroy, name, again)
 
 
-def _is_due(request: DestroyRequest, record: OperationRecord) -> bool:
-    return request.skip_before_destroy is None and completed_before_destroy(record) is None
-
-
-#: The provider state as it was, kept beside the run: it holds secrets.
-SAVED = "saved.tfstate"
-
-
-class OwnedStep:
+def empty_owned_step(runner: StepRunner, name: str, *, is_approved: bool) -> StepResult:
     """
-    An owned step in a destroy whose parent is confirmed gone.
-
-    ``is_approved``: the user approved the parent's destroy, and this with it, in this run.
+    Empty the provider state of an owned step whose parent is confirmed gone. ``is_approved``: the
+    user approved the parent's destroy, and this with it, in this run. An error before the marker is
+    raised and leaves the record as it was.
     """
+    services, session, options = runner.services, runner.session, runner.options.plan
+    record, prepared = runner.steps.recorded(name), runner.steps.prepared[name]
+    evidence = services.files.attempt(session.run_id, name, 1)
+    state = pull(services, prepared.work_dir, evidence, "pull-before")
+    check_recorded_state(services, prepared, state)
+    forgotten = (PlannedAction(address=o.address, action="forget") for o in state.objects)
+    shown = PlanReady(at=services.clock.now(), step=name, actions=tuple(forgotten))
+    services.sink.emit(shown)
+    if not (is_approved or options.approved or options.reviewed):
+        services.approve("destroy", name, shown)
+    services.check_not_stopped()
+    if state.raw:  # kept as it was, beside the run: it holds secrets
+        keep_state(services, prepared, state, evidence, "saved.tfstate")
+    bound = with_serial_of(record.provider_state, state)
+    changes: EntryChanges = {
+        **changes_in_run(session.run_id, provider_state=bound),
+        "source": services.source(),
+        "engine": EngineRef(kind=prepared.engine.kind, version=prepared.engine.version),
+        "lineage": session.run.lineage,
+    }
+    marker = mark_with_parent(record, changes, state, services.stamp())
+    empty = evidence / "empty.tfstate"
+    spec = call_spec(services, prepared.work_dir, evidence, "apply", delete_after=(empty,))
 
-    def __init__(self, runner: StepRunner, name: str, *, is_approved: bool) -> None:
-        self.runner = runner
-        self.services = runner.services
-        self.name = name
-        self.is_approved = is_approved
-        self.prepared: PreparedStep = runner.steps.prepared[name]
-        self.evidence = self.services.files.attempt(runner.session.run_id, name, 1)
+    def request() -> Push:
+        services.files.write(empty, services.engine.emptied_state(state))
+        return Push(state=empty, lock_timeout=options.lock_timeout)
 
-    def run(self) -> StepResult:
-        """
-        Empty the provider state of the step. An error before the marker is raised and leaves the
-        record as it was.
-        """
-        services, record = self.services, self.runner.steps.recorded(self.name)
-        state = pull(services, self.prepared.work_dir, self.evidence, "pull-before")
-        check_recorded_state(services, self.prepared, state)
-        self._approve(state)
-        services.check_not_stopped()
-        if state.raw:
-            keep_state(services, self.prepared, state, self.evidence, SAVED)
-        marker = mark_with_parent(record, self._facts(record, state), state, services.stamp())
-        empty = self.evidence / "empty.tfstate"
-        spec = call_spec(
-            services, self.prepared.work_dir, self.evidence, "apply", delete_after=(empty,)
-        )
-        outcome, evidence = mutate(
-            self.runner.session,
-            marker,
-            partial(self._empty, state, empty, spec),
-            lambda written, after: conclude(written, record, after, services.stamp()),
-            spec,
-        )
-        fault = outcome.error
-        if outcome.last_attempt is not None and outcome.last_attempt.run_id == marker.run_id:
-            fault = outcome.last_attempt.error
-        return StepResult(record=outcome, state=evidence.state, mutated=fault is None, fault=fault)
-
-    def _approve(self, state: PulledState) -> None:
-        """
-        Show what is forgotten; ask, unless the parent was approved in this run.
-        """
-        services = self.services
-        forgotten = (PlannedAction(address=o.address, action="forget") for o in state.objects)
-        shown = PlanReady(at=services.clock.now(), step=self.name, actions=tuple(forgotten))
-        services.sink.emit(shown)
-        options = self.runner.options.plan
-        if not (self.is_approved or options.approved or options.reviewed):
-            services.approve("destroy", self.name, shown)
-
-    def _facts(self, record: OperationRecord, state: PulledState) -> EntryChanges:
-        run, info = self.runner.session.run, self.prepared.engine
-        return {
-            **changes_in_run(
-                run.run_id, provider_state=with_serial_of(record.provider_state, state)
-            ),
-            "source": self.services.source(),
-            "engine": EngineRef(kind=info.kind, version=info.version),
-            "lineage": run.lineage,
-        }
-
-    def _empty(self, state: PulledState, file: Path, spec: CallSpec) -> MutationEvidence:
-        """
-        Push the empty provider state and read it back. A state without objects is left as it is.
-        """
-        services = self.services
-        if not state.objects:
+    def push() -> MutationEvidence:
+        if not state.objects:  # it is left as it is
             return MutationEvidence(exit_code=0, journal=Journal.of((), whole=True), state=state)
+        return call_engine(session, prepared, request, spec, before=state, observe=ignore_message)
 
-        def request() -> Push:
-            services.files.write(file, services.engine.emptied_state(state))
-            return Push(state=file, lock_timeout=self.runner.options.plan.lock_timeout)
-
-        return call_engine(
-            self.runner.session,
-            self.prepared,
-            request,
-            spec,
-            before=state,
-            observe=ignore_message,
-        )
+    outcome, after = mutate(
+        session,
+        marker,
+        push,
+        lambda written, after: conclude(written, record, after, services.stamp()),
+        spec,
+    )
+    fault = outcome.error
+    if outcome.last_attempt is not None and outcome.last_attempt.run_id == marker.run_id:
+        fault = outcome.last_attempt.error
+    return StepResult(record=outcome, state=after.state, mutated=fault is None, fault=fault)

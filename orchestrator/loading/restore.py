@@ -1,6 +1,6 @@
 """
-Restores stored deployments, with current secrets: those of earlier runs, and steps that were
-removed from the blueprint.
+Restores stored deployments, with current secrets: those of earlier runs, and orphans: targets whose
+step, environment or blueprint is gone from the project, found by their records.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from orchestrator.app.inspection.orphans import find_orphans, gone_blueprint, without_steps
+from orchestrator.app.inspection.read_context import alive_orphans, check_owner
 from orchestrator.domain.blueprint.blueprint import (
     BlueprintSummary,
     Deployment,
+    EngineRequirement,
     InputValue,
     Module,
     ModuleHook,
@@ -27,14 +28,19 @@ from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.stored_deployment import (
     Orphan,
     StoredDeployment,
+    UnreadableDeployment,
     literal_credentials,
+    parse_deployment,
     with_hook_steps,
     with_settings,
 )
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
+from orchestrator.domain.record.states import NOTHING_THERE
+from orchestrator.domain.recovery.rerun_rules import deployment_blob
+from orchestrator.domain.target import step_of
 from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace
-from orchestrator.errors import Invalid, Location, Problem
+from orchestrator.errors import Invalid, Location, Problem, Refused, StoreUnavailable
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import (
     InputPolicy,
@@ -53,6 +59,7 @@ from orchestrator.loading.summary import (
     store_locations,
 )
 from orchestrator.loading.types import parse_type
+from orchestrator.ports.store import OperationStore
 from orchestrator.project import BlueprintSelection, ProjectContext
 
 
@@ -313,6 +320,108 @@ def _check_file_gone(project: ProjectContext, gone: Deployment) -> None:
     if summary.blueprint == gone.blueprint:
         hint = f"name the file: {gone.path}"
         raise Invalid([Problem(f"the blueprint {gone.blueprint} is not gone", hint=hint)])
+
+
+def find_orphans(store: OperationStore, base: Deployment) -> dict[str, Orphan]:
+    """
+    Return the orphans of a deployment, each with the deployment it was applied from. A destroyed
+    step counts if its hook's module may have left objects.
+
+    Raises Refused if an orphan belongs to another project or file, or if the store lacks its
+    deployment; StoreUnavailable if that cannot be read.
+    """
+    orphans, missing = {}, []
+    for record in alive_orphans(base, store.records(base.blueprint, base.environment)):
+        check_owner(record, base.project, (base.path, *base.moved_from))
+        step = step_of(record.target.step)
+        if step != record.target.step:
+            own = store.newest(base.target(step))
+            if own is None or own.status not in NOTHING_THERE:
+                continue  # the step is an orphan itself
+            record = own if record.deployment is None else record
+        digest = record.deployment
+        text = store.blob(deployment_blob(digest)) if digest else None
+        if digest is None or text is None:
+            missing.append(str(record.target))
+            continue
+        try:
+            frozen = parse_deployment(text, digest)
+        except UnreadableDeployment as exc:
+            raise StoreUnavailable(
+                f"what {record.target} was applied from cannot be read: {exc}",
+                hint="another version of the tool wrote it, or the operation store is damaged",
+            ) from exc
+        if step not in frozen.steps:
+            missing.append(str(record.target))
+            continue
+        orphans[step] = Orphan(step, record.run_id, frozen)
+    if missing:
+        raise Refused(
+            "not_kept",
+            f"the operation store does not have what was applied: {', '.join(missing)}",
+            hint="put the steps back into the blueprint, apply them, and remove them again; or "
+            "destroy them while they are in it",
+        )
+    return orphans
+
+
+def gone_blueprint(
+    store: OperationStore, project: str, wanted: str, environment: str | None
+) -> Deployment | None:
+    """
+    Return a blueprint without steps that has records but no file; None without records. ``wanted``
+    is its name or the former path of its file.
+
+    Raises Refused if the records are of several files, Invalid if none is of the environment.
+    """
+    records = [
+        record
+        for record in store.records()
+        if record.project == project
+        and wanted in (record.target.blueprint, record.source.blueprint_path)
+    ]
+    if not records:
+        return None
+    name, chosen = records[0].target.blueprint, environment or "default"
+    paths = sorted({record.source.blueprint_path for record in records})
+    if len(paths) > 1:
+        raise Refused(
+            "foreign_record",
+            f"{wanted} is recorded for several blueprint files: {', '.join(paths)}",
+            hint="put the right one back",
+        )
+    environments = sorted({record.target.environment for record in records})
+    if chosen not in environments:
+        hint = f"recorded are: {', '.join(environments)}"
+        raise Invalid([Problem(f"nothing is recorded of {name}/{chosen}", hint=hint)])
+    return without_steps(project, name, chosen, paths[0])
+
+
+def without_steps(
+    project: str,
+    blueprint: str,
+    environment: str,
+    path: str,
+    *,
+    moved_from: tuple[str, ...] = (),
+    operations: StoreLocation | None = None,
+) -> Deployment:
+    """
+    Return the deployment of a blueprint in an environment of which only records are left.
+    """
+    return Deployment(
+        project=project,
+        blueprint=blueprint,
+        environment=environment,
+        project_dir="",
+        path=path,
+        inputs={},
+        steps={},
+        graph=Graph({}),
+        engine=EngineRequirement(),
+        operations=operations or StoreLocation(),
+        moved_from=moved_from,
+    )
 
 
 def with_orphans(

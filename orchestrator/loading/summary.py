@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from urllib.parse import parse_qsl, urlsplit
 
-from orchestrator.app.inspection.orphans import noted_stores
 from orchestrator.domain.blueprint.blueprint import (
     DATABASES,
     Backend,
@@ -35,7 +34,7 @@ from orchestrator.loading.reference_rules import known_values
 from orchestrator.loading.schema import DEFAULT, parse_blueprint
 from orchestrator.loading.sources import commands_of
 from orchestrator.loading.steps import RawStep, backend_rules, step_graph
-from orchestrator.ports.store import OperationStore
+from orchestrator.ports.store import NEIGHBOURS, OperationStore
 from orchestrator.project import BlueprintSelection, ProjectContext
 
 # Where the operation stores of blueprints lie: as ``operations.url`` says, else beside the
@@ -269,7 +268,11 @@ def seen_locations(
         if location.is_shared:
             with suppress(StoreUnavailable, Refused), open_store(location) as store:
                 servers.setdefault(_server(store.url), location)
-                noted += [url for place, url in noted_stores(store) if is_wanted(*place)]
+                for name in store.blobs(NEIGHBOURS):
+                    _, *place = name.split("/")
+                    url = (store.blob(name) or b"").decode("utf-8", "replace")
+                    if len(place) == 2 and StoreLocation(url=url).is_shared and is_wanted(*place):
+                        noted.append(url)
     for url in noted:
         urls.setdefault(url, _server(url) in servers)
     kinds = {scheme: location for (scheme, _), location in servers.items()}

@@ -4,7 +4,6 @@ What forbids a mutation although the input is right.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from orchestrator.domain.provider_query.query import refresh_result
 from orchestrator.domain.provider_state import PulledState
 from orchestrator.domain.record.objects import AdoptedObject, Doubt, Resources
 from orchestrator.domain.record.record import OperationRecord, ProviderState
+from orchestrator.domain.recovery.command_line import RecordedBlueprint
 from orchestrator.domain.transitions.doubts import StateObservation
 from orchestrator.errors import InDoubt, Refused
 from tests.fakes.clock import START
@@ -241,18 +241,6 @@ def test_without_a_refresh_nothing_is_answered() -> None:
         check_doubts(doubting("update"), look(9999, refreshed="no"), "reconcile")
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """
-    The blueprint ``web`` in ``prod``.
-    """
-
-    blueprint: str = "web"
-    path: str = "blueprints/web.yaml"
-    environment: str = "prod"
-    called_in: str = ""
-
-
 @pytest.mark.parametrize(("record", "at"), [(None, 1), (entry(), 0), (entry(sequence=3), 2)])
 def test_what_was_offered_on_another_entry_is_refused(
     record: OperationRecord | None, at: int
@@ -262,7 +250,7 @@ def test_what_was_offered_on_another_entry_is_refused(
     An action is refused where the step has moved on, and it is told what it is now.
     """
     with pytest.raises(Refused) as caught:
-        check_not_moved(Place(), "network", record, at)
+        check_not_moved(RecordedBlueprint("web", "prod"), "network", record, at)
     assert caught.value.reason == "moved_on"
     assert caught.value.hint == "orchestrator recover web -e prod --step network"
     now = f"entry {record.sequence}, `ok`" if record else "there is no record of it"
@@ -277,7 +265,7 @@ def test_what_was_offered_on_the_newest_entry_is_done(
     Law: offers are re-checked.
     ``--at`` holds where nothing has been recorded since.
     """
-    check_not_moved(Place(), "network", record, at)
+    check_not_moved(RecordedBlueprint("web", "prod"), "network", record, at)
 
 
 ADOPTED = AdoptedObject(

@@ -10,9 +10,9 @@ from functools import partial
 from orchestrator.app.commands.retain import follow_declared, note_overdue_reviews, retain_declared
 from orchestrator.app.commands.review import review
 from orchestrator.app.destroy import (
-    OwnedStep,
     before_destroy_failures,
     destroy_hook_resources,
+    empty_owned_step,
     note_before_destroy,
     run_before_destroy,
 )
@@ -213,7 +213,10 @@ def _work(runner: CommandRunner[DestroyRequest], selected: Sequence[str]) -> Non
     _note_retained(runner, skipped)
     retain_declared(runner, skipped)
     follow_declared(runner, skipped)
-    remaining = [step for step in plan.todo if not _settled_away(runner, step)]
+    remaining = [step for step in plan.todo if steps.status(step) not in NOTHING_THERE]
+    for step in plan.todo:
+        if step not in remaining:  # an interrupted destroy had completed, as settling found
+            runner.end_settled(step)
     plan = teardown(deployment, steps.records, remaining, skip_before_destroy=skip_hook)
     inputs, refusals = _recorded_inputs(runner, plan.by_engine)
     refusals = refusals or before_destroy_failures(runner, plan.by_engine)
@@ -405,17 +408,6 @@ def _held_back(
     return held_back | refused.keys()
 
 
-def _settled_away(runner: StepRunner, step: str) -> bool:
-    """
-    Return whether settling found that an interrupted destroy had completed.
-    """
-    status = runner.steps.status(step)
-    if status not in NOTHING_THERE:
-        return False
-    runner.end_settled(step)
-    return True
-
-
 def _destroy_step(
     runner: CommandRunner[DestroyRequest],
     plan: Teardown,
@@ -426,7 +418,7 @@ def _destroy_step(
     if name in plan.removed_with:
         runner.session.update_row(name, blocked_by=())
         is_approved = plan.removed_with[name] in plan.todo
-        result, attempts = OwnedStep(runner, name, is_approved=is_approved).run(), 1
+        result, attempts = empty_owned_step(runner, name, is_approved=is_approved), 1
         runner.steps.update(name, result.record, result.state)
     else:
         first = partial(run_before_destroy, runner, name)

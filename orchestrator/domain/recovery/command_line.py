@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
@@ -15,25 +15,22 @@ from orchestrator.domain.record.objects import OCCUPIED, Doubt, Readback
 from orchestrator.domain.target import step_of
 
 if TYPE_CHECKING:
-    from orchestrator.domain.blueprint.blueprint import Deployment
+    from orchestrator.domain.blueprint.blueprint import BlueprintSummary, Deployment
 
 
-class BlueprintAddress(Protocol):
+class RecordedBlueprint(Struct, frozen=True):
     """
-    The names in a command line: a blueprint, its file relative to the project, and the environment.
+    The blueprint of a target, by the target's name or record.
     """
 
-    @property
-    def blueprint(self) -> str: ...
+    blueprint: str
+    environment: str
+    path: str = "blueprints/"
+    called_in: str = ""
 
-    @property
-    def path(self) -> str: ...
 
-    @property
-    def environment(self) -> str: ...
-
-    @property
-    def called_in(self) -> str: ...
+#: What a command line names: a blueprint, its file relative to the project, and the environment.
+BlueprintAddress: TypeAlias = "BlueprintSummary | RecordedBlueprint"
 
 
 def command_line(blueprint: BlueprintAddress, verb: str, *options: str) -> str:
@@ -86,17 +83,6 @@ def _store_command(blueprint: BlueprintAddress, verb: str, argument: str) -> str
 
 def _name(blueprint: BlueprintAddress) -> str:
     return blueprint.blueprint if blueprint.path.startswith("blueprints/") else blueprint.path
-
-
-class RecordedBlueprint(Struct, frozen=True):
-    """
-    The blueprint of a target, by the target's name or record.
-    """
-
-    blueprint: str
-    environment: str
-    path: str = "blueprints/"
-    called_in: str = ""
 
 
 def step_options(deployment: Deployment, step: str) -> tuple[str, ...]:
