@@ -75,7 +75,8 @@ def _move(runner: StepRunner, name: str) -> Outcome:
     state = pull(services, old.work_dir, steps.evidence(name), "pull-old")
     check_recorded_state(services, old, state)
     new = steps.prepare_elsewhere(step, recorded_source, moving=True)
-    if _place(old) == _place(new):
+    places = [(item.work_dir.backend_type, item.work_dir.location) for item in (old, new)]
+    if places[0] == places[1]:
         status = StepStatus(str(steps.status(name)))
         runner.end(name, status, reason="its provider state is there already")
         return Outcome(ready=True)
@@ -168,10 +169,6 @@ def _literal(value: Json) -> Json:
             return [_literal(item) for item in value]
         case _:
             return value
-
-
-def _place(prepared: PreparedStep) -> tuple[str, str]:
-    return prepared.work_dir.backend_type, prepared.work_dir.location
 
 
 def _what_a_plan_says(runner: StepRunner, name: str) -> str:

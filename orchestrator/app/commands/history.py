@@ -97,7 +97,7 @@ def newest_runs(
             continue
         if environment not in (None, run.environment):
             continue
-        lines.append(_line(run))
+        lines.append(RunLine.of(run, steps=tuple(StepOutcome.of(row) for row in run.steps)))
     return RunsDocument(
         project=readers[0].project,
         runs=tuple(lines),
@@ -212,10 +212,6 @@ def _begun(files: Mapping[str, bytes], log: str) -> tuple[int, float]:
     except ValueError:
         began = math.inf
     return int(log.partition("/")[0]), began
-
-
-def _line(run: RunRecord) -> RunLine:
-    return RunLine.of(run, steps=tuple(StepOutcome.of(row) for row in run.steps))
 
 
 def _evidence(directory: Path) -> list[EvidenceFile]:

@@ -22,7 +22,7 @@ from orchestrator.app.steps.preparation import store_deployment
 from orchestrator.app.surgery.imports import import_object
 from orchestrator.app.surgery.state_operation import report_operation
 from orchestrator.domain.blueprint.blueprint import Deployment
-from orchestrator.domain.record.states import NOTHING_THERE, Status
+from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.errors import Refused
 
 
@@ -35,19 +35,20 @@ def adopt(services: Services, deployment: Deployment, request: AdoptRequest) -> 
 
 def _work(runner: CommandRunner[AdoptRequest], selected: Sequence[str]) -> None:
     store_deployment(runner.session)
+
+    def why_skip(name: str) -> str | None:
+        status = runner.steps.status(name)
+        return None if status in (None, *NOTHING_THERE) else f"recorded already: {status}"
+
     policy = StepPolicy(
         partial(_adopt_step, runner, runner.request.accept_changes),
-        skip=lambda name: _why_skip(runner.steps.status(name)),
+        skip=why_skip,
         source=current_module,
         settles=False,
         early=lambda name: not runner.steps.values.needs_outputs_first(name),
         on_failure=OnFailure.CONTINUE,
     )
     runner.run(selected, policy)
-
-
-def _why_skip(status: Status | None) -> str | None:
-    return None if status in (None, *NOTHING_THERE) else f"recorded already: {status}"
 
 
 def _adopt_step(runner: StepRunner, accepted: str | None, name: str) -> Outcome:

@@ -46,16 +46,16 @@ class StoreHolder(Struct, frozen=True):
                     update={"blueprint": blueprint, "environment": environment}
                 )
                 current = store.take_claim(own)
-                if current is not None and self._is_left_behind(current):
+                if (
+                    current is not None
+                    and current.command == own.command
+                    and self.processes.liveness(current.owner) is Liveness.GONE
+                ):
                     current = store.take_claim(own, replaces=current)
                 if current is not None:
                     raise busy(current, store.url)
                 stack.callback(store.drop_claim, own)
             yield
-
-    def _is_left_behind(self, claim: Claim) -> bool:
-        gone = self.processes.liveness(claim.owner) is Liveness.GONE
-        return claim.command == self.claim.command and gone
 
 
 def store_holder(
@@ -108,12 +108,12 @@ def prune(
 
     All claims are held meanwhile. Raises Busy if a run is in progress.
     """
-    if not remove:
-        return _prune(store, now - older_than, keep, remove=False)
-    runs = readable_runs(store, store.blobs("")).values()
-    places = places_of(store.records()) | {(run.blueprint, run.environment) for run in runs}
-    with holder.hold(store, places):
-        return _prune(store, now - older_than, keep, remove=True)
+    with ExitStack() as held:
+        if remove:
+            runs = readable_runs(store, store.blobs("")).values()
+            places = places_of(store.records()) | {(run.blueprint, run.environment) for run in runs}
+            held.enter_context(holder.hold(store, places))
+        return _prune(store, now - older_than, keep, remove=remove)
 
 
 def _prune(
@@ -135,7 +135,8 @@ def _prune(
         name
         for name in blobs
         if run_of(name) in gone
-        or _is_unnamed(name, references)
+        # What nothing that is kept names.
+        or (name.startswith(_BY_CONTENT) and name.rpartition("/")[2] not in references)
         or (name.startswith(REQUESTS) and run_of_request(store.blob(name)) in gone)
     ]
     if remove:
@@ -192,10 +193,3 @@ def run_of(name: str) -> str | None:
     """
     kind, _, rest = name.partition("/")
     return rest.partition("/")[0] if kind == "runs" else None
-
-
-def _is_unnamed(name: str, references: str) -> bool:
-    """
-    Return whether nothing that is kept names a content-addressed blob.
-    """
-    return name.startswith(_BY_CONTENT) and name.rpartition("/")[2] not in references
