@@ -15,7 +15,7 @@ from functools import partial
 from orchestrator.app.run.attempts import attempt_step
 from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.request import DestroyRequest
-from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner
+from orchestrator.app.run.step_runner import CommandRunner, StepRunner
 from orchestrator.app.schedule import Outcome, failures_of
 from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
 from orchestrator.app.steps.mutation import StepResult, call_engine, mutate
@@ -45,15 +45,15 @@ def destroy_hook_resources(runner: StepRunner, roots: Sequence[str]) -> None:
     """
     Destroy the modules of hooks, in any order: no target depends on them.
     """
-    policy = StepPolicy(
+    check_hooks_settled(
+        runner, [root for root in roots if _why_skip(runner.steps.status(root)) is None]
+    )
+    runner.run(
+        roots,
         partial(_destroy_root, runner),
         skip=lambda root: _why_skip(runner.steps.status(root)),
         graph=Graph.unordered(roots),
     )
-    check_hooks_settled(
-        runner, [root for root in roots if _why_skip(runner.steps.status(root)) is None]
-    )
-    runner.run(roots, policy)
 
 
 def _why_skip(status: Status | None) -> str | None:

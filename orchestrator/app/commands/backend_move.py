@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator.app.run.prepared_steps import recorded_source
 from orchestrator.app.run.request import MoveRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import pull
@@ -56,7 +56,7 @@ def move_state(services: Services, deployment: Deployment, request: MoveRequest)
 
 
 def _work(runner: StepRunner, selected: Sequence[str]) -> None:
-    runner.run(selected, StepPolicy(partial(_move, runner), source=None))
+    runner.run(selected, partial(_move, runner), source=None)
 
 
 def _move(runner: StepRunner, name: str) -> Outcome:

@@ -13,7 +13,7 @@ from functools import partial
 from orchestrator.app.run.hooks import HookRun, check_outcome_known, hook_exit_codes
 from orchestrator.app.run.request import CompensateRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import CommandRunner, StepPolicy
+from orchestrator.app.run.step_runner import CommandRunner
 from orchestrator.app.schedule import Outcome, failures_of
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
@@ -50,13 +50,13 @@ def _work(runner: CommandRunner[CompensateRequest], selected: Sequence[str]) -> 
         for name, step in declared.items()
         if step.compensate is not None
     }
-    policy = StepPolicy(
+    runner.run(
+        selected,
         partial(_compensate_step, runner),
         skip=partial(_why_not, runner),
         check=partial(_hook_failures, runner),
         graph=compensation_order(runner.deployment.graph, after),
     )
-    runner.run(selected, policy)
 
 
 def _hook_failures(

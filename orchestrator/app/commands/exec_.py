@@ -15,7 +15,7 @@ from pathlib import Path
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module, steps_to_read
 from orchestrator.app.run.request import ExecRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import (
@@ -111,7 +111,7 @@ def _code(services: Services, command: EngineCommand, result: CallResult) -> int
 
 
 def _work(words: Sequence[str], runner: StepRunner, selected: Sequence[str]) -> None:
-    runner.run(selected, StepPolicy(partial(_execute_in, words, runner)))
+    runner.run(selected, partial(_execute_in, words, runner))
 
 
 def _execute_in(words: Sequence[str], runner: StepRunner, name: str) -> Outcome:

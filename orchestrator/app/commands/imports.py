@@ -14,7 +14,7 @@ from functools import partial
 from orchestrator.app.run.prepared_steps import current_module
 from orchestrator.app.run.request import AdoptRequest, ImportRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner
+from orchestrator.app.run.step_runner import CommandRunner, StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.pipeline import StepPipeline
@@ -40,7 +40,8 @@ def _work(runner: CommandRunner[AdoptRequest], selected: Sequence[str]) -> None:
         status = runner.steps.status(name)
         return None if status in (None, *NOTHING_THERE) else f"recorded already: {status}"
 
-    policy = StepPolicy(
+    runner.run(
+        selected,
         partial(_adopt_step, runner, runner.request.accept_changes),
         skip=why_skip,
         source=current_module,
@@ -48,7 +49,6 @@ def _work(runner: CommandRunner[AdoptRequest], selected: Sequence[str]) -> None:
         early=lambda name: not runner.steps.values.needs_outputs_first(name),
         on_failure=OnFailure.CONTINUE,
     )
-    runner.run(selected, policy)
 
 
 def _adopt_step(runner: StepRunner, accepted: str | None, name: str) -> Outcome:
@@ -85,7 +85,7 @@ def import_one(services: Services, deployment: Deployment, request: ImportReques
 
 def _import(runner: CommandRunner[ImportRequest], selected: Sequence[str]) -> None:
     store_deployment(runner.session)
-    runner.run(selected, StepPolicy(partial(_import_into, runner), source=current_module))
+    runner.run(selected, partial(_import_into, runner), source=current_module)
 
 
 def _import_into(runner: CommandRunner[ImportRequest], name: str) -> Outcome:

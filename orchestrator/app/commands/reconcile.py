@@ -16,7 +16,7 @@ from orchestrator.app.run.orphans import check_gone_steps, note_orphans
 from orchestrator.app.run.request import ReconcileRequest
 from orchestrator.app.run.run import run
 from orchestrator.app.run.run_summary import fault_of
-from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner
+from orchestrator.app.run.step_runner import CommandRunner, StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services, stopped
 from orchestrator.app.steps.absence import awaiting_confirmation, drop_saved_states, recheck_absence
@@ -65,18 +65,18 @@ def reconcile(services: Services, deployment: Deployment, request: ReconcileRequ
 
 
 def _work(runner: CommandRunner[ReconcileRequest], selected: Sequence[str]) -> None:
-    policy = StepPolicy(
-        partial(_reconcile_step, runner),
-        skip=partial(_why_skip, runner),
-        check=partial(check_requested_operations, runner),
-        on_failure=OnFailure.CONTINUE,
-    )
     check_hooks_settled(runner, [name for name in selected if _why_skip(runner, name) is None])
     skipped = [name for name in selected if _why_skip(runner, name) is not None]
     alive = check_gone_steps(runner.steps, skipped)
     for name, exc in alive.items():
         runner.end_with_error(name, exc, attempts=0)
-    runner.run([name for name in selected if name not in alive], policy)
+    runner.run(
+        [name for name in selected if name not in alive],
+        partial(_reconcile_step, runner),
+        skip=partial(_why_skip, runner),
+        check=partial(check_requested_operations, runner),
+        on_failure=OnFailure.CONTINUE,
+    )
     _reconcile_hooks(runner, selected)
     if runner.options.orphaned:
         note_orphans(runner)
@@ -98,12 +98,12 @@ def _reconcile_hooks(runner: CommandRunner[ReconcileRequest], selected: Sequence
         for root in (hook_step_name(step, kind) for kind in HOOK_KINDS)
         if root in runner.steps.roots and _is_uncertain(runner.steps.records.get(root))
     ]
-    policy = StepPolicy(
+    runner.run(
+        roots,
         partial(_reconcile_step, runner),
         graph=Graph.unordered(roots),
         on_failure=OnFailure.CONTINUE,
     )
-    runner.run(roots, policy)
 
 
 def _is_uncertain(record: OperationRecord | None) -> bool:

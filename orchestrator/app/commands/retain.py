@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from orchestrator.app.run.request import ReleaseRequest, RetainRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import CommandRunner, StepPolicy, StepRunner
+from orchestrator.app.run.step_runner import CommandRunner, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.domain.blueprint.blueprint import Deployment
@@ -138,7 +138,7 @@ def _retain(runner: CommandRunner[RetainRequest], selected: Sequence[str]) -> No
         )
         return Outcome(ready=True)
 
-    runner.run(selected, StepPolicy(retain_step, source=None, graph=Graph.unordered(selected)))
+    runner.run(selected, retain_step, source=None, graph=Graph.unordered(selected))
 
 
 def _keep(
@@ -165,7 +165,7 @@ def _release(runner: StepRunner, selected: Sequence[str]) -> None:
         _note_declared(runner, name)
         return Outcome(ready=True)
 
-    runner.run(selected, StepPolicy(release_step, source=None, graph=Graph.unordered(selected)))
+    runner.run(selected, release_step, source=None, graph=Graph.unordered(selected))
 
 
 def _note_declared(runner: StepRunner, name: str) -> None:

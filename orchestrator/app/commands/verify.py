@@ -9,7 +9,7 @@ from functools import partial
 
 from orchestrator.app.run.request import VerifyRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepPolicy, StepRunner
+from orchestrator.app.run.step_runner import StepRunner
 from orchestrator.app.schedule import OnFailure, Outcome
 from orchestrator.app.services import Services, stopped
 from orchestrator.app.steps.engine_calls import pull
@@ -33,13 +33,13 @@ def verify(services: Services, deployment: Deployment, request: VerifyRequest) -
 
 
 def _work(runner: StepRunner, selected: Sequence[str]) -> None:
-    policy = StepPolicy(
+    runner.run(
+        selected,
         partial(_check_step, runner),
         skip=lambda name: _why_skip(runner.steps.records.get(name)),
         settles=False,
         on_failure=OnFailure.CONTINUE,
     )
-    runner.run(selected, policy)
 
 
 def _why_skip(record: OperationRecord | None) -> str | None:

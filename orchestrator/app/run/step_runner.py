@@ -11,8 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Generic, TypeVar, Unpack
 
-from msgspec import Struct
-
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf, recorded_module
 from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run_summary import exit_codes_of, fault_of
@@ -50,27 +48,6 @@ from orchestrator.errors import (
 StepWork = Callable[[str], Outcome]
 
 
-class StepPolicy(Struct, frozen=True):
-    """
-    The rules by which a command treats its steps.
-
-    ``work`` works on one of them. ``skip`` returns why one is skipped. ``source`` returns what
-    working directories are laid out from, None if only records change; interrupted steps are
-    settled unless ``settles`` is False. ``early`` are the steps to prepare before the first is
-    worked on, all if None. ``check`` returns further errors by step, or raises; it is called
-    once all are prepared and settled. ``graph`` orders the steps instead of the blueprint's graph.
-    """
-
-    work: StepWork
-    skip: Callable[[str], str | None] = lambda _: None
-    source: SourceOf | None = recorded_module
-    settles: bool = True
-    early: Callable[[str], bool] | None = None
-    check: Callable[[Sequence[str]], Mapping[str, OrchestratorError] | None] = lambda _: None
-    graph: Graph | None = None
-    on_failure: OnFailure | None = None
-
-
 class StepRunner:
     """
     Runs the steps of one run. Methods may be called from several threads.
@@ -93,35 +70,52 @@ class StepRunner:
         )
         self._started: dict[str, float] = {}
 
-    def run(self, selected: Sequence[str], policy: StepPolicy) -> None:
+    def run(
+        self,
+        selected: Sequence[str],
+        work: StepWork,
+        *,
+        skip: Callable[[str], str | None] = lambda _: None,
+        source: SourceOf | None = recorded_module,
+        settles: bool = True,
+        early: Callable[[str], bool] = lambda _: True,
+        check: Callable[[Sequence[str]], Mapping[str, OrchestratorError] | None] = lambda _: None,
+        graph: Graph | None = None,
+        on_failure: OnFailure | None = None,
+    ) -> None:
         """
-        Work on the selected steps that are not skipped, upstreams first.
+        Do ``work`` on each of the selected steps that is not skipped, upstreams first.
+
+        ``skip`` returns why one is skipped. ``source`` returns what working directories are laid
+        out from, None if only records change; interrupted steps are settled unless ``settles`` is
+        False. ``early`` are the steps to prepare before the first is worked on. ``check`` returns
+        further errors by step, or raises; it is called once all are prepared and settled. ``graph``
+        orders the steps instead of the blueprint's graph.
 
         Whatever can be found wrong is found before work on the first step: then nothing is started.
         The records must have been read.
         """
         todo = []
         for name in selected:
-            reason = policy.skip(name)
+            reason = skip(name)
             if reason is None:
                 todo.append(name)
             else:
                 self.end_skipped(name, reason)
         failures: dict[str, OrchestratorError] = {}
-        if policy.source is not None:
-            early = [name for name in todo if policy.early is None or policy.early(name)]
-            failures = self.steps.prepare_all(early, policy.source)
-            if policy.settles:
+        if source is not None:
+            failures = self.steps.prepare_all([name for name in todo if early(name)], source)
+            if settles:
                 failures |= self.settle_all()
         if not failures:
-            failures = dict(policy.check(todo) or {})
+            failures = dict(check(todo) or {})
         if failures:
             self.end_before_work(todo, failures)
             return
         hooks = any(hook_of(name) for name in todo)  # their modules need nothing
         unordered = Graph.unordered(todo) if hooks else None
-        graph = policy.graph or unordered or self.deployment.graph
-        self.work_on(graph.subset(todo), policy.work, on_failure=policy.on_failure)
+        graph = graph or unordered or self.deployment.graph
+        self.work_on(graph.subset(todo), work, on_failure=on_failure)
 
     def work_on(
         self,
