@@ -44,14 +44,7 @@ class Case(Struct, frozen=True):
 
 
 #: Why a remedy of a single step is refused although the command over all its steps is not.
-_OF_NEIGHBOURS = (
-    "upstream",
-    "dependents",
-    "child_left",
-    "nothing_there",
-    "no_record",
-    "none_declared",
-)
+_OF_OTHERS = ("upstream", "dependents", "child_left", "nothing_there", "no_record", "none_declared")
 
 
 class Advice(Struct, frozen=True):
@@ -74,10 +67,10 @@ class Advice(Struct, frozen=True):
         """
         Return whether a command over this step and its neighbours may use the remedy.
         """
-        return self.refusals.get(remedy) in (None, *_OF_NEIGHBOURS)
+        return self.refusals.get(remedy) in (None, *_OF_OTHERS)
 
 
-def _has_failed(context: RecoveryContext, phase: str) -> bool:
+def _has_error_in(context: RecoveryContext, phase: str) -> bool:
     error = context.record.error if context.record else None
     return error is not None and error.phase == phase
 
@@ -333,7 +326,7 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.CHECKS,
         "it was applied, and a check does not hold",
-        lambda context: _has_failed(context, "verify"),
+        lambda context: _has_error_in(context, "verify"),
         allowed=(_R.RECONCILE, _R.VERIFY, *_AGAIN),
         prefers=(_R.VERIFY,),
     ),
@@ -368,7 +361,7 @@ CASES: tuple[Case, ...] = (
     Case(
         Situation.SURGERY,
         "its provider state was changed by hand, and nothing was applied since",
-        lambda context: _has_failed(context, "surgery"),
+        lambda context: _has_error_in(context, "surgery"),
         allowed=(_R.RECONCILE, *_AGAIN),
         prefers=(_R.REDEPLOY, _R.RECONCILE),
     ),

@@ -306,6 +306,12 @@ def _words(context: RecoveryContext) -> dict[str, str]:
     bound = record.provider_state if record else None
     alive = len(record.live_objects) if record else 0
     command = record.active_command if record else None
+    # What imports the first object in doubt, once nothing else has its address.
+    first = [word for doubt in doubts[:1] for word in (doubt.address, doubt.id or "ID")]
+    rebuild = _command(context, "reconcile", "--rebuild-state")
+    take_back = _target_command(context, "import", *first, "--reason", "WHY")
+    if context.rivals:
+        take_back = f"{make_way(context)}`, then `{rebuild}"
     claim = f"{command or 'a command'} of run {run} is in progress"
     return {
         "run": run,
@@ -327,9 +333,9 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         ),
         "adopts": ", adopts what the provider has" if context.is_adoptable else "",
         "doubts": ", ".join(dict.fromkeys(doubt.address for doubt in doubts)),
-        "take_back": _take_back(context),
+        "take_back": take_back,
         "occupied": ", ".join(facts.occupied),
-        "rebuild": _command(context, "reconcile", "--rebuild-state"),
+        "rebuild": rebuild,
         "settle_by_hand": "the command adopts what exists; for another "
         f"{facts.settling:.0f} s a request may be under way, and nothing is forgotten"
         if facts.settling and context.can_be_adopted_by_hand
@@ -348,23 +354,14 @@ def _words(context: RecoveryContext) -> dict[str, str]:
         "status": str(context.status or "never applied"),
         "state": f"lineage {bound.lineage}, serial {bound.serial}" if bound else "",
         "targets": ", ".join(record.targets if record else ()),
-        "unready": _listed(context.unready),
-        "dependents": _listed(context.dependents),
+        "unready": ", ".join(f"{name} ({why})" for name, why in context.unready.items()),
+        "dependents": ", ".join(
+            f"{name} ({status})" for name, status in context.dependents.items()
+        ),
         "children": ", ".join(context.children),
         "finish": command_line(context.blueprint, "destroy", *named_steps(context.children)),
         "together": _command(context, "destroy", *named_steps(context.dependents)),
     }
-
-
-def _take_back(context: RecoveryContext) -> str:
-    """
-    Return the command that imports the first object in doubt; if another object holds its address,
-    the commands that remove that one from state and import it.
-    """
-    if context.rivals:
-        return f"{make_way(context)}`, then `{_command(context, 'reconcile', '--rebuild-state')}"
-    names = [word for doubt in context.doubts[:1] for word in (doubt.address, doubt.id or "ID")]
-    return _target_command(context, "import", *names, "--reason", "WHY")
 
 
 def _what_exists(context: RecoveryContext) -> str:
@@ -415,7 +412,3 @@ def _window(record: OperationRecord) -> str:
         return f"before {last}"
     first = f"{min(begins):%Y-%m-%d %H:%M:%S} UTC"
     return f"at {first}" if first == last else f"between {first} and {last}"
-
-
-def _listed(steps: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} ({status})" for name, status in steps.items())

@@ -218,8 +218,8 @@ def _recommended(item: Advice) -> NextCommand:
     assert item.recommended is not None, "there is a recommendation"
     command = command_of(item, item.recommended)
     assert command is not None, "what is recommended can be taken"
-    situation = item.situation
-    return NextCommand(command=command, why=_SHORT.get(situation) or _PURPOSES[item.recommended])
+    why = _SHORT.get(item.situation) or _PURPOSES[item.recommended]
+    return NextCommand(command=command, why=why)
 
 
 def _by_hand(ended: EndedCommand, steps: Iterable[Advice]) -> Iterator[NextCommand]:
@@ -251,12 +251,10 @@ def _answers(item: Advice) -> Iterator[NextCommand]:
         if item.context.facts.settling and _says_missing(options):
             continue  # refused while a request may be under way
         words = (*options, "--reason", "WHY") if options else ()
-        command = command_line(
-            item.context.blueprint, "reconcile", *item.context.step_options, *words
-        )
+        options = (*item.context.step_options, *words)
+        command = command_line(item.context.blueprint, "reconcile", *options)
         yield NextCommand(command=command, why=why)
-    released = [doubt for doubt in item.context.doubts if doubt.has_left_state]
-    if any(doubt.address in rivals for doubt in released):
+    if any(doubt.has_left_state and doubt.address in rivals for doubt in item.context.doubts):
         occupants = ", ".join(f"{id_} at {address}" for address, id_ in rivals.items())
         yield NextCommand(
             command=make_way(item.context),
