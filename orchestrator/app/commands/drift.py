@@ -14,8 +14,9 @@ from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module, 
 from orchestrator.app.run.request import PlanRequest, select_steps
 from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
+from orchestrator.app.steps.engine_plan import PlanOptions
 from orchestrator.app.steps.guards import check_state
-from orchestrator.app.steps.planned_step import CheckedPlan, PlanOptions, check_plan, plan_step
+from orchestrator.app.steps.planned_step import CheckedPlan, check_plan, plan_step
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.documents.plan import DriftDocument, DriftedStep
 from orchestrator.domain.plan.changes import PlanChanges, remaining_drift

@@ -28,7 +28,7 @@ from orchestrator.app.schedule import OnFailure, Outcome, run_steps
 from orchestrator.app.services import Services
 from orchestrator.app.steps.absence import check_objects_visible
 from orchestrator.app.steps.approved_plan import approved_step, check_approved
-from orchestrator.app.steps.engine_plan import Direction, PlanOptions
+from orchestrator.app.steps.engine_plan import Direction
 from orchestrator.app.steps.guards import (
     check_adopted,
     check_dependents,
