@@ -144,8 +144,8 @@ class RunFiles:
         if not self._root.exists():
             return []
         with _readable_errors(self._root):
-            names = [path.name for path in self._root.iterdir() if path.is_dir()]
-        return sorted((name for name in names if _RUN_ID.fullmatch(name)), reverse=True)
+            places = [path for path in self._root.iterdir() if path.is_dir()]
+        return sorted(filter(_RUN_ID.fullmatch, (path.name for path in places)), reverse=True)
 
     def traces(self, store: str, after: str) -> Iterator[RunTrace]:
         """
@@ -212,9 +212,8 @@ class RunFiles:
         """
         place = self._step(run_id, step)
         with _readable_errors(place):
-            names = [path.name for path in place.iterdir()] if place.exists() else []
-        numbers = sorted(int(name) for name in names if name.isdigit())
-        return [(number, place / str(number)) for number in numbers]
+            places = place.iterdir() if place.exists() else ()
+            return sorted((int(path.name), path) for path in places if path.name.isdigit())
 
     def masked(self, run_id: str, step: str) -> dict[str, bytes]:
         """
@@ -284,9 +283,10 @@ class RunFiles:
         """
         Return the files of outcomes that came too late to be recorded, oldest run first.
         """
-        runs = [self._root / name for name in self.runs()]
-        with _readable_errors(self._root):
-            files = [file for run in runs for file in run.iterdir()]
+        files: list[Path] = []
+        for run_id in self.runs():
+            with _readable_errors(self._root):
+                files += (self._root / run_id).iterdir()
         return sorted(file for file in files if file.name.startswith("late-") and file.is_file())
 
     def engine_identity(self, run_id: str, step: str, number: int) -> ProcessIdentity | None:

@@ -110,11 +110,12 @@ def mount_table() -> tuple[Mount, ...]:
     Return the file systems mounted on this machine.
     """
     if (table := Path("/proc/self/mounts")).exists():  # psutil costs more than all the rest here
-        rows = (line.split(" ") for line in table.read_text(errors="surrogateescape").splitlines())
         octal = re.compile(r"\\([0-7]{3})")  # how it writes spaces and the like
-        return tuple(
-            Mount(octal.sub(lambda code: chr(int(code[1], 8)), row[1]), row[2]) for row in rows
-        )
+        mounts = []
+        for line in table.read_text(errors="surrogateescape").splitlines():
+            _, point, kind, *_ = line.split(" ")
+            mounts.append(Mount(octal.sub(lambda code: chr(int(code[1], 8)), point), kind))
+        return tuple(mounts)
     import psutil
 
     return tuple(Mount(part.mountpoint, part.fstype) for part in psutil.disk_partitions(all=True))
@@ -124,9 +125,10 @@ def network_mount(path: Path, mounts: Sequence[Mount]) -> Mount | None:
     """
     Return the network file system of ``path`` (absolute, resolved), None if it is local.
     """
-    # Of two mounts at one point the later one is on top.
-    over = [mount for mount in mounts if path.is_relative_to(mount.point)]
-    top = max(reversed(over), key=lambda mount: len(mount.point), default=None)
+    top = None
+    for mount in mounts:  # of two at one point the later one is on top
+        if path.is_relative_to(mount.point) and (not top or len(mount.point) >= len(top.point)):
+            top = mount
     return top if top is not None and top.type.lower().removeprefix("fuse.") in NETWORK else None
 
 

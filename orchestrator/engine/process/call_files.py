@@ -262,14 +262,16 @@ class Transcript:
             parsed.append(self._parse(self._rest.decode(errors="replace")))
         text = _read_from(self._files.stderr, 0).decode(errors="replace")
         self._stderr_text = escaped(self._mask(text))
-        reported = [m for m in self._messages if isinstance(m, Diagnostic)]
-        reports_error = any(diagnostic.severity == "error" for diagnostic in reported)
-        # An engine that writes its events itself prints its errors as well.
-        diagnostics = [d for d in parse_text(text) if d.severity != "error" or not reports_error]
+        reports_error = any(
+            isinstance(m, Diagnostic) and m.severity == "error" for m in self._messages
+        )
+        has_error, printed = reports_error, []
+        for diagnostic in parse_text(text):
+            if diagnostic.severity == "error" and reports_error:
+                continue  # an engine that writes its events itself prints its errors as well
+            has_error = has_error or diagnostic.severity == "error"
+            printed.append(self._mask_diagnostic(diagnostic))
         if self._verb not in ("exec", "program"):
-            has_error = reports_error or any(
-                diagnostic.severity == "error" for diagnostic in diagnostics
-            )
             unexplained = ending is not None and ending.crashed and not has_error
             if crash := parse_crash(text, certain=unexplained):
                 crash = self._mask_diagnostic(crash)
@@ -277,10 +279,7 @@ class Transcript:
                     detail = f"{crash.detail}\nall of it: {log}".strip()
                     crash = crash.model_copy(update={"detail": detail})
                 parsed.append(ParsedLine(self._stderr_text, (crash,)))
-        parsed += [
-            ParsedLine(render(diagnostic), (diagnostic,))
-            for diagnostic in map(self._mask_diagnostic, diagnostics)
-        ]
+        parsed += [ParsedLine(render(diagnostic), (diagnostic,)) for diagnostic in printed]
         if not any(item.messages for item in parsed) and self._stderr_text.strip():
             lines = self._stderr_text.strip().splitlines()
             lines = lines if self._verb == "program" else lines[-_LAST_LINES:]
