@@ -130,33 +130,32 @@ class TerraformEngine:
         """
         files = CallFiles(spec)
         if isinstance(request, Approve | Cancel):
-            return self._answer(request, spec, stop=stop, observe=observe)
+            return self._answer(request, files, stop=stop, observe=observe)
         if stop.stopping:
             discard(spec.delete_after)
             return NEVER_STARTED
+        environment = self._environment | dict(spec.environment)
         if isinstance(request, Pull):
             with self._small_files:
-                state = local_state(spec.directory, self._environment | dict(spec.environment))
+                state = local_state(spec.directory, environment)
             if state is not None:
                 return CallResult(exit_code=0, messages=(), complete=True, state=state)
         with contextlib.ExitStack() as opened:
             if isinstance(request, Init) and self._plugin_cache is not None:
-                cached = opened.enter_context(
-                    filling_plugin_cache(self._plugin_cache, spec.directory)
-                )
-                spec = replace(spec, environment={**spec.environment, **cached})
-            transcript = Transcript(files, request.verb, log=self._open_log(files))
+                cache = filling_plugin_cache(self._plugin_cache, spec.directory)
+                environment |= opened.enter_context(cache)
+            transcript = Transcript(files, request.verb, log=files.open_log())
             opened.callback(transcript.close)
-            child = self._start(request, files, spec)
+            child = self._start(request, files, environment)
             ladder = ShutdownLadder(child, spec, stop)
             if not isinstance(request, PlanAndAsk) or not isinstance(child, Child):
-                return self._end(child, ladder, transcript, spec, observe)
+                return self._end(files, child, ladder, transcript, observe)
             ladder.restart(timeout=None)  # a plan takes the time that it takes
             question = Question(files.text, child)
             over = _watch(child, ladder, transcript, question.observe, question)
             if over and not question.is_passed_over:
-                result = self._end(child, ladder, transcript, spec, observe)
-                self._withdraw(spec)
+                result = self._end(files, child, ladder, transcript, observe)
+                self._withdraw(files)
                 return result
             if question.is_passed_over:
                 files.end_waiting()
@@ -167,12 +166,11 @@ class TerraformEngine:
     def _answer(
         self,
         request: Approve | Cancel,
-        spec: CallSpec,
+        files: CallFiles,
         *,
         stop: StopToken,
         observe: Callable[[Message], None],
     ) -> CallResult:
-        files = CallFiles(spec)
         if files.identity not in self._waiting:
             return NEVER_STARTED
         question, ladder, transcript = self._waiting[files.identity]
@@ -186,45 +184,55 @@ class TerraformEngine:
         with contextlib.closing(transcript):
             dead = not question.is_passed_over and question.child.wait(0)
             question.child.answer("yes" if approved else "no")
-            ladder.restart(spec.timeout)
-            result = self._end(question.child, ladder, transcript, spec, observe)
+            ladder.restart(files.spec.timeout)
+            result = self._end(files, question.child, ladder, transcript, observe)
         if dead:  # whatever ended it, it was told nothing
             result = replace(result, complete=True)
         if isinstance(request, Cancel):
-            self._withdraw(spec)
+            self._withdraw(files)
         return result
 
-    def _withdraw(self, spec: CallSpec) -> None:
+    def _withdraw(self, files: CallFiles) -> None:
         """
         Remove the files of a call that is over and changed nothing, so that it can be made again.
         Its log is kept until then.
         """
-        files = CallFiles(spec)
-        self.discard(spec)
+        self.discard(files.spec)
         discard((files.identity, files.answer, files.waiting))
 
     def _end(
         self,
+        files: CallFiles,
         child: Child | ReadingChild,
         ladder: ShutdownLadder,
         transcript: Transcript,
-        spec: CallSpec,
         observe: Callable[[Message], None],
     ) -> CallResult:
-        files = CallFiles(spec)
+        """
+        Follow a call to its end. Raises EngineFailed if the engine did not start, Fenced if the
+        call is another process's.
+        """
         _watch(child, ladder, transcript, observe)
         child.finish()
-        for message in transcript.end(files.read_answer()):
+        ending = files.read_answer()
+        for message in transcript.end(ending):
             observe(message)
         discard(files.temporary)  # for a wrapper that was killed
         if child.fenced:
             return replace(NEVER_STARTED, timed_out=ladder.timed_out)
-        self._check_ours(files, child.pid)
-        return transcript.result(
-            files.read_answer(),
-            stopped=ladder.interrupted,
-            timed_out=ladder.timed_out,
-        )
+        match files.read_identity():
+            case None:
+                lines = files.stderr.read_text(errors="replace").strip().splitlines()
+                why = lines[-1] if lines else "its wrapper ended without a word"
+                raise EngineFailed("engine", f"cannot start {self.info.program[0]}: {why}")
+            case FencedCall():
+                raise Fenced(f"another process has ruled out the engine call {files.identity}")
+            case IdentityFile(wrapper=owner) if owner.pid != child.pid:
+                raise Fenced(f"the engine call {files.identity} was made before")
+        if ending is not None and not ending.started:
+            why = files.stderr.read_text(errors="replace").strip()
+            raise EngineFailed("engine", why, hint="check --engine and the program's permissions")
+        return transcript.result(ending, stopped=ladder.interrupted, timed_out=ladder.timed_out)
 
     def check_program(self, request: Program, spec: CallSpec) -> None:
         program_path(request.argv[0], spec.directory, self._environment | dict(spec.environment))
@@ -249,7 +257,7 @@ class TerraformEngine:
             _reap(beginning)
         ending = files.read_answer()
         keep = liveness is Liveness.ALIVE or not complete_log
-        log = None if keep else self._open_log(files)
+        log = None if keep else files.open_log()
         transcript = Transcript(files, beginning.verb, log=log)
         with contextlib.closing(transcript):
             transcript.more()
@@ -310,15 +318,10 @@ class TerraformEngine:
         except ValueError as exc:
             raise EngineFailed("readback", f"a saved provider state cannot be read: {exc}") from exc
 
-    def _open_log(self, files: CallFiles) -> int:
-        try:
-            return files.open_log()
-        except OSError as exc:
-            raise EngineFailed("engine", f"cannot write {files.log}: {exc.strerror}") from exc
-
-    def _start(self, request: Request, files: CallFiles, spec: CallSpec) -> Child | ReadingChild:
-        environment = self._environment | dict(spec.environment)
-        info = self.info
+    def _start(
+        self, request: Request, files: CallFiles, environment: Mapping[str, str]
+    ) -> Child | ReadingChild:
+        spec, info = files.spec, self.info
         if spec.early_values or (info.kind == "tofu" and isinstance(request, Apply)):
             info = self.info_in(spec.directory)
         vector = argument_vector(info, request)
@@ -339,12 +342,7 @@ class TerraformEngine:
             # Without a wrapper, unless work remains when the call ends after our death: recording
             # how a mutation ended, or removing a file.
             if reads and not (spec.delete_after or spec.early_values) and ReadingChild.possible():
-                return ReadingChild.start(
-                    files,
-                    seed=seed,
-                    program=vector,
-                    environment=environment,
-                )
+                return ReadingChild.start(files, seed=seed, program=vector, environment=environment)
             return Child.start(
                 files,
                 self._processes,
@@ -363,21 +361,6 @@ class TerraformEngine:
             discard(files.temporary)
             hint = "check --engine and the program's permissions"
             raise EngineFailed("engine", f"cannot start {vector[0]}: {exc}", hint=hint) from exc
-
-    def _check_ours(self, files: CallFiles, wrapper: int) -> None:
-        match files.read_identity():
-            case None:
-                lines = files.stderr.read_text(errors="replace").strip().splitlines()
-                why = lines[-1] if lines else "its wrapper ended without a word"
-                raise EngineFailed("engine", f"cannot start {self.info.program[0]}: {why}")
-            case FencedCall():
-                raise Fenced(f"another process has ruled out the engine call {files.identity}")
-            case IdentityFile(wrapper=owner) if owner.pid != wrapper:
-                raise Fenced(f"the engine call {files.identity} was made before")
-        ending = files.read_answer()
-        if ending is not None and not ending.started:
-            why = files.stderr.read_text(errors="replace").strip()
-            raise EngineFailed("engine", why, hint="check --engine and the program's permissions")
 
     def _settled(self, files: CallFiles, beginning: IdentityFile) -> Liveness:
         deadline = time.monotonic() + _LAST_WORDS

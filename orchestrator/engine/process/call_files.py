@@ -27,6 +27,7 @@ from orchestrator.engine.messages import (
     render,
 )
 from orchestrator.engine.process.wrapper import create_exclusively, sync
+from orchestrator.errors import EngineFailed
 from orchestrator.local_files import make_private, read_regular, write_private
 from orchestrator.ports.engine import CallResult, CallSpec
 from orchestrator.ports.system import Processes
@@ -116,10 +117,14 @@ class CallFiles:
 
     def open_log(self) -> int:
         """
-        Return a descriptor of the masked log, truncated, 0600.
+        Return a descriptor of the masked log, truncated, 0600. Raises EngineFailed if it cannot be
+        written.
         """
-        make_private(self.spec.evidence)
-        return os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            make_private(self.spec.evidence)
+            return os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        except OSError as exc:
+            raise EngineFailed("engine", f"cannot write {self.log}: {exc.strerror}") from exc
 
     def write_early_variables(self, values: Mapping[str, Json]) -> None:
         """
