@@ -4,7 +4,7 @@ Module snapshots and the working directories made from them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -270,10 +270,10 @@ class WorkDirs(Protocol):
         engine could tell.
         """
 
-    def not_composable(self, roots: Mapping[str, tuple[Snapshot, WorkDir]]) -> Mapping[str, str]:
+    def not_composable(self, roots: Mapping[str, tuple[Snapshot, WorkDir]]) -> Set[str]:
         """
         Return the initialised steps that cannot be planned as modules of one root without changing
-        their plan, each with the reason.
+        their plan.
         """
 
     def composed_root(

@@ -83,7 +83,7 @@ def composed_plan(
     failures = steps.prepare_all(chosen, source)
     prepared = {name: steps.prepared[name] for name in chosen if name not in failures}
     roots = {name: (item.snapshot, item.work_dir) for name, item in prepared.items()}
-    separate = {*names} - prepared.keys() | services.workdirs.not_composable(roots).keys()
+    separate = {*names} - prepared.keys() | services.workdirs.not_composable(roots)
     states = _states(steps, [name for name in prepared if name not in separate], evidence)
     separate |= prepared.keys() - states.keys()
     recorded: dict[str, StepInputs] = {}

@@ -18,7 +18,7 @@ import shutil
 import struct
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 
 from orchestrator.backend_location import location, render
@@ -71,7 +71,7 @@ def not_composable(snapshot: Snapshot) -> str:
     """
     Return why a module cannot be called from another one without changing its plan; "" if it can.
     """
-    if any(variable.ephemeral for variable in snapshot.variables.values()):
+    if snapshot.has_ephemeral_variables:
         return "it has ephemeral variables"
     for entry in entries_of(snapshot):
         if not entry.path.endswith((".tf", ".tofu", ".tf.json", ".tofu.json")):
@@ -90,26 +90,6 @@ def not_composable(snapshot: Snapshot) -> str:
         if block:
             return f"{entry.path} has an {block[1] or block[2]} block"
     return ""
-
-
-def merged_lock_files(lock_files: Mapping[str, bytes]) -> tuple[bytes, frozenset[str]]:
-    """
-    Return one lock file for all, and the steps left out: those whose lock file selects another
-    version of a provider than an earlier one.
-    """
-    blocks: dict[str, tuple[str, str]] = {}
-    others = set()
-    for step, content in lock_files.items():
-        chosen: dict[str, tuple[str, str]] = {}
-        for block in _PROVIDER.finditer(content.decode(errors="replace")):
-            version = _VERSION.search(block[2])
-            chosen[block[1]] = version[1] if version else "", block[0]
-        if any(blocks.get(source, own)[0] != own[0] for source, own in chosen.items()):
-            others.add(step)
-        else:
-            blocks = {**chosen, **blocks}
-    text = _HEADER + "\n\n".join(block for _, block in blocks.values()) + "\n"
-    return text.encode(), frozenset(others)
 
 
 #: The kernel's struct flock: only to ask who holds the lock that engines take on a state file.
@@ -354,18 +334,38 @@ class DirectoryWorkDirs:
             return False
         return bool(struct.unpack(_FLOCK, answer)[0] != fcntl.F_UNLCK)
 
-    def not_composable(self, roots: Mapping[str, tuple[Snapshot, WorkDir]]) -> Mapping[str, str]:
-        modules = {snapshot.digest: snapshot for snapshot, _ in roots.values()}
-        reason_by_digest = {
-            digest: not_composable(snapshot) for digest, snapshot in modules.items()
+    def not_composable(self, roots: Mapping[str, tuple[Snapshot, WorkDir]]) -> Set[str]:
+        reasons: dict[str, str] = {}  # by the module, which several steps may use
+        for snapshot, _ in roots.values():
+            if snapshot.digest not in reasons:
+                reasons[snapshot.digest] = not_composable(snapshot)
+        _, others = self._merged_lock_files({step: root for step, (_, root) in roots.items()})
+        return others | {
+            step
+            for step, (snapshot, root) in roots.items()
+            # What it loads may depend on variables.
+            if root.early_values or reasons[snapshot.digest]
         }
-        reasons = {step: reason_by_digest[snapshot.digest] for step, (snapshot, _) in roots.items()}
-        locks = {step: self.lock_file(root) for step, (_, root) in roots.items()}
-        _, others = merged_lock_files({step: lock for step, lock in locks.items() if lock})
-        reasons |= dict.fromkeys(others, "other steps lock other versions of its providers")
-        early = {step for step, (_, root) in roots.items() if root.early_values}
-        reasons |= dict.fromkeys(early, "what it loads depends on variables")
-        return {step: reason for step, reason in reasons.items() if reason}
+
+    def _merged_lock_files(self, roots: Mapping[str, WorkDir]) -> tuple[bytes, set[str]]:
+        """
+        Return one lock file for all, and the steps left out: those whose lock file selects another
+        version of a provider than an earlier one.
+        """
+        blocks: dict[str, tuple[str, str]] = {}
+        others = set()
+        for step, root in roots.items():
+            content = self.lock_file(root) or b""
+            chosen: dict[str, tuple[str, str]] = {}
+            for block in _PROVIDER.finditer(content.decode(errors="replace")):
+                version = _VERSION.search(block[2])
+                chosen[block[1]] = version[1] if version else "", block[0]
+            if any(blocks.get(source, own)[0] != own[0] for source, own in chosen.items()):
+                others.add(step)
+            else:
+                blocks = {**chosen, **blocks}
+        text = _HEADER + "\n\n".join(block for _, block in blocks.values()) + "\n"
+        return text.encode(), others
 
     def module_source(self, name: str, root: WorkDir) -> str:
         relative = self._layout(root).copy_place(Path(name)).as_posix()
@@ -374,26 +374,20 @@ class DirectoryWorkDirs:
     def composed_root(
         self, place: Path, content: Json, *, state: bytes, modules: Mapping[str, WorkDir]
     ) -> WorkDir:
-        locks = {name: self.lock_file(root) for name, root in modules.items()}
-        lock_file, _ = merged_lock_files({name: lock for name, lock in locks.items() if lock})
-        # Each call in a file of its own: an error in one names the file.
-        calls = {
-            f"{name}.call.tf.json": {"module": {name: call}}
-            for name, call in content.get("module", {}).items()
-        }
+        lock_file, _ = self._merged_lock_files(modules)
         rest = {name: block for name, block in content.items() if name != "module"}
-        files = {LOCK_FILE: lock_file} | {
-            name: json.dumps(blocks, indent=1).encode()
-            for name, blocks in {"main.tf.json": rest, **calls}.items()
-        }
-        basis = {name: data.decode() for name, data in files.items()}
+        files = {LOCK_FILE: lock_file.decode(), "main.tf.json": json.dumps(rest, indent=1)}
+        # Each call in a file of its own: an error in one names the file.
+        for name, call in content.get("module", {}).items():
+            files[f"{name}.call.tf.json"] = json.dumps({"module": {name: call}}, indent=1)
         configurations = {
             name: self._layout(root).read_note("wanted") for name, root in modules.items()
         }
-        key = _digest([basis, configurations])
+        key = _digest([files, configurations])
         with _failure_in("plan", place):
-            for name, data in {**files, "terraform.tfstate": state}.items():
-                write_private(place / name, data)
+            for name, text in files.items():
+                write_private(place / name, text.encode())
+            write_private(place / "terraform.tfstate", state)
             init_needed = not self._link_composed_init(place, modules, key)
             for name, root in modules.items():
                 directory = self._layout(root).copy_to(place / name, generated=False)
