@@ -40,61 +40,8 @@ from orchestrator.errors import Busy, EngineFailed, Invalid, Location, Orchestra
 from orchestrator.local_files import check_regular, make_private, read_regular, write_private
 from orchestrator.ports.workdir import Snapshot, WorkDir, WorkDirConfig
 
-# Which modules can be composed with others into one root, and their lock files merged into one.
-
-
-#: A module called by another one is not at the root: these say where it is.
-_COMPOSED = re.compile(r"\bpath\.(root|cwd|module)\b")
-_FILE = (
-    r"\b(?:file|fileexists|fileset|templatefile|file(?:base64|md5|sha1|sha256|sha512)"
-    r"|filebase64sha(?:256|512))"
-)
-#: Where the place of a module only leads to a file whose content is read, it changes nothing.
-_READS = re.compile(_FILE + r'\(\s*"?(?:\$\{)?\s*path\.module\b')
-#: Its own directory holds what is generated and installed there, too: called by another one it
-#: finds other names.
-_LISTS = re.compile(r'\bfileset\(\s*"?(?:\$\{)?\s*path\.module\s*(?:\}[/.]*")?\s*,')
-#: Any other path may be one from the directory that the engine works in.
-_ELSEWHERE = re.compile(_FILE + r"\(|\babspath\(")
-_LOCAL_MODULE = re.compile(r'\bsource\s*=\s*"\$\{path\.module\}')
-_ONLY_AT_ROOT = re.compile(
-    r"^\s*(import|encryption|ephemeral)\b[^\n{=]*\{"  # or as JSON has it
-    r'|"(import|encryption|ephemeral)"\s*:\s*[\[{]',
-    re.MULTILINE,
-)
-_PROVIDER = re.compile(r'^provider "([^"]+)" \{\n(.*?)^\}', re.MULTILINE | re.DOTALL)
-_VERSION = re.compile(r'^\s*version\s*=\s*"([^"]+)"', re.MULTILINE)
-_HEADER = "# Made of the lock files of the steps.\n\n"
-
-
-def not_composable(snapshot: Snapshot) -> str:
-    """
-    Return why a module cannot be called from another one without changing its plan; "" if it can.
-    """
-    if snapshot.has_ephemeral_variables:
-        return "it has ephemeral variables"
-    for entry in entries_of(snapshot):
-        if not entry.path.endswith((".tf", ".tofu", ".tf.json", ".tofu.json")):
-            continue
-        text = entry.data.decode(errors="replace")
-        rest = _READS.sub("", _LOCAL_MODULE.sub("", text))
-        if _LISTS.search(text):
-            return f"{entry.path} lists the files of its own directory"
-        place = _COMPOSED.search(rest)
-        if place:
-            return f"{entry.path} uses {place[0]}"
-        elsewhere = _ELSEWHERE.search(rest)
-        if elsewhere:
-            return f"{entry.path} may use {elsewhere[0]}...) with a path from its root"
-        block = _ONLY_AT_ROOT.search(text)
-        if block:
-            return f"{entry.path} has an {block[1] or block[2]} block"
-    return ""
-
-
 #: The kernel's struct flock: only to ask who holds the lock that engines take on a state file.
 _FLOCK = "hhqqi4x"
-
 
 #: The setting of a backend that only says where in it the provider state is: what `init` does is
 #: the same for each value of it.
@@ -103,6 +50,12 @@ _PLACE = {"local": "path"}
 #: Beside the steps of a blueprint in an environment: what `init` did in their last composed root,
 #: and what it did it for.
 _COMPOSED_INIT, _COMPOSED_KEY = ".composed", "key"
+
+#: A provider in a lock file.
+_PROVIDER = re.compile(r'^provider "([^"]+)" \{\n(.*?)^\}', re.MULTILINE | re.DOTALL)
+_VERSION = re.compile(r'^\s*version\s*=\s*"([^"]+)"', re.MULTILINE)
+#: What one made of several begins with.
+_HEADER = "# Made of the lock files of the steps.\n\n"
 
 #: Where the engine leaves a provider state that it could not save.
 ERRORED = "errored.tfstate"
@@ -464,3 +417,51 @@ def _failure_in(phase: str, place: Path, what: str = "") -> Iterator[None]:
 
 def _digest(content: Json) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+# Which modules can be called from another one without changing their plan.
+
+#: A module called by another one is not at the root: these say where it is.
+_COMPOSED = re.compile(r"\bpath\.(root|cwd|module)\b")
+_FILE = (
+    r"\b(?:file|fileexists|fileset|templatefile|file(?:base64|md5|sha1|sha256|sha512)"
+    r"|filebase64sha(?:256|512))"
+)
+#: Where the place of a module only leads to a file whose content is read, it changes nothing.
+_READS = re.compile(_FILE + r'\(\s*"?(?:\$\{)?\s*path\.module\b')
+#: Its own directory holds what is generated and installed there, too: called by another one it
+#: finds other names.
+_LISTS = re.compile(r'\bfileset\(\s*"?(?:\$\{)?\s*path\.module\s*(?:\}[/.]*")?\s*,')
+#: Any other path may be one from the directory that the engine works in.
+_ELSEWHERE = re.compile(_FILE + r"\(|\babspath\(")
+_LOCAL_MODULE = re.compile(r'\bsource\s*=\s*"\$\{path\.module\}')
+_ONLY_AT_ROOT = re.compile(
+    r"^\s*(import|encryption|ephemeral)\b[^\n{=]*\{"  # or as JSON has it
+    r'|"(import|encryption|ephemeral)"\s*:\s*[\[{]',
+    re.MULTILINE,
+)
+
+
+def not_composable(snapshot: Snapshot) -> str:
+    """
+    Return why a module cannot be called from another one without changing its plan; "" if it can.
+    """
+    if snapshot.has_ephemeral_variables:
+        return "it has ephemeral variables"
+    for entry in entries_of(snapshot):
+        if not entry.path.endswith((".tf", ".tofu", ".tf.json", ".tofu.json")):
+            continue
+        text = entry.data.decode(errors="replace")
+        rest = _READS.sub("", _LOCAL_MODULE.sub("", text))
+        if _LISTS.search(text):
+            return f"{entry.path} lists the files of its own directory"
+        place = _COMPOSED.search(rest)
+        if place:
+            return f"{entry.path} uses {place[0]}"
+        elsewhere = _ELSEWHERE.search(rest)
+        if elsewhere:
+            return f"{entry.path} may use {elsewhere[0]}...) with a path from its root"
+        block = _ONLY_AT_ROOT.search(text)
+        if block:
+            return f"{entry.path} has an {block[1] or block[2]} block"
+    return ""
