@@ -64,7 +64,18 @@ def parse_plan(text: str) -> PlanContent:
             if item.action in ("update", "delete")
         )
         return PlanContent(
-            actions=tuple(_planned_action(item) for item in resources if item.action != "read"),
+            actions=tuple(
+                PlannedAction(
+                    address=item.address,
+                    action=item.action,
+                    previous_address=item.previous_address,
+                    engine_word=item.engine_word,
+                    importing=item.importing,
+                    deposed=item.deposed or None,
+                )
+                for item in resources
+                if item.action != "read"
+            ),
             moved=frozenset(r.address for r in resources if r.previous_address is not None),
             outputs=tuple(output.name for output, _ in outputs),
             changes=PlanChanges(
@@ -135,17 +146,6 @@ def _actions(words: list[str]) -> Iterator[tuple[Action, str | None]]:
             yield _ACTIONS.get(word, "unknown"), None if word in _ACTIONS else word
 
 
-def _planned_action(item: ResourceChange) -> PlannedAction:
-    return PlannedAction(
-        address=item.address,
-        action=item.action,
-        previous_address=item.previous_address,
-        engine_word=item.engine_word,
-        importing=item.importing,
-        deposed=item.deposed or None,
-    )
-
-
 def _output(name: str, change: dict[str, Any]) -> OutputValueChange:
     before = Marks(change.get("before_sensitive", False))
     after = Marks(change.get("after_sensitive", False), change.get("after_unknown", False))
@@ -185,15 +185,13 @@ def _planned_objects(
     """
     for item, change in changes:
         if item.action != "read":
+            after = change.get("after"), change.get("after_unknown", False)
             yield PlannedObject(
-                item.address, item.action, item.deposed, *_after(change), item.previous_address
+                item.address, item.action, item.deposed, *after, item.previous_address
             )
     for output, change in outputs:
-        yield PlannedObject(OUTPUT + output.name, output.action, None, *_after(change))
-
-
-def _after(change: dict[str, Any]) -> tuple[Json, Json]:
-    return change.get("after"), change.get("after_unknown", False)
+        after = change.get("after"), change.get("after_unknown", False)
+        yield PlannedObject(OUTPUT + output.name, output.action, None, *after)
 
 
 def _regions(data: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
