@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from orchestrator.app.commands.store_holder import StoreHolder
     from orchestrator.app.inspection.read_context import ReadContext
     from orchestrator.app.services import Services
-    from orchestrator.domain.blueprint.blueprint import Deployment, StoreLocation
+    from orchestrator.domain.blueprint.blueprint import Deployment
+    from orchestrator.domain.store_location import StoreLocation
     from orchestrator.ports.system import Approver, Sink, StopToken
     from orchestrator.stores.watched_store import WatchedStore
 

@@ -28,12 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 
-from orchestrator.domain.blueprint.blueprint import (
-    STORE_URLS,
-    StoreLocation,
-    store_url_problem,
-)
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
+from orchestrator.domain.store_location import STORE_URLS, StoreLocation, store_url_problem
 from orchestrator.domain.target import NAME, is_name
 from orchestrator.domain.text import did_you_mean, is_text, seconds, shown_text
 from orchestrator.errors import Invalid, Location, Problem

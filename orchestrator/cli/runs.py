@@ -15,7 +15,7 @@ from orchestrator.cli.invocation import Invocation, print_document
 
 if TYPE_CHECKING:
     from orchestrator.app.inspection.read_context import ReadContext
-    from orchestrator.domain.blueprint.blueprint import StoreLocation
+    from orchestrator.domain.store_location import StoreLocation
     from orchestrator.project import ProjectContext
 
 

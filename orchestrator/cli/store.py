@@ -17,8 +17,8 @@ from orchestrator.cli.running import RunCall, load_and_run, run_command
 from orchestrator.domain.values import replace
 
 if TYPE_CHECKING:
-    from orchestrator.domain.blueprint.blueprint import StoreLocation
     from orchestrator.domain.documents.documents import StoreCopyDocument
+    from orchestrator.domain.store_location import StoreLocation
     from orchestrator.project import ProjectContext
     from orchestrator.stores.watched_store import WatchedStore
 
@@ -43,7 +43,7 @@ def _with_store(function: Callable[..., int]) -> Callable[..., int]:
         **values: Any,
     ) -> int:
         from orchestrator import composition
-        from orchestrator.domain.blueprint.blueprint import StoreLocation
+        from orchestrator.domain.store_location import StoreLocation
         from orchestrator.loading.summary import load_summary
         from orchestrator.project import BlueprintSelection
 
@@ -72,7 +72,7 @@ def _only_store(project: ProjectContext) -> StoreLocation:
     Return the single store of the project's blueprints; the default file only if it exists. Raises
     Usage if there are several.
     """
-    from orchestrator.domain.blueprint.blueprint import OWN_STORE
+    from orchestrator.domain.store_location import OWN_STORE
     from orchestrator.errors import Usage
     from orchestrator.loading.summary import store_locations
     from orchestrator.stores.project_store import sqlite_file
@@ -157,7 +157,7 @@ def copy(
     """
     from orchestrator import composition
     from orchestrator.app.commands.store import copy_store
-    from orchestrator.domain.blueprint.blueprint import StoreLocation
+    from orchestrator.domain.store_location import StoreLocation
     from orchestrator.errors import Usage
     from orchestrator.loading.summary import load_summary
     from orchestrator.project import BlueprintSelection

@@ -12,16 +12,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from orchestrator.domain.blueprint.blueprint import (
-    STORE_URLS,
-    Backend,
-    DriftRule,
-    InputValue,
-    Policy,
-    store_url_problem,
-)
+from orchestrator.domain.blueprint.blueprint import Backend, DriftRule, InputValue, Policy
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
+from orchestrator.domain.store_location import STORE_URLS, store_url_problem
 from orchestrator.domain.text import Json, did_you_mean, is_date, is_text
 from orchestrator.loading.files import read_text
 from orchestrator.loading.inputs import (

@@ -21,7 +21,6 @@ from orchestrator.domain.blueprint.blueprint import (
     ModuleHook,
     Policy,
     Step,
-    StoreLocation,
 )
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.domain.blueprint.references import Template
@@ -37,6 +36,7 @@ from orchestrator.domain.blueprint.stored_deployment import (
 from orchestrator.domain.blueprint.yaml_tree import Problems, node_of
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
+from orchestrator.domain.store_location import StoreLocation
 from orchestrator.domain.target import step_of
 from orchestrator.domain.text import Json
 from orchestrator.domain.values import replace

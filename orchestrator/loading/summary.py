@@ -9,17 +9,15 @@ from contextlib import AbstractContextManager, suppress
 from urllib.parse import parse_qsl, urlsplit
 
 from orchestrator.domain.blueprint.blueprint import (
-    DATABASES,
     Backend,
     BlueprintSummary,
     Deployment,
     InputValue,
     StepSummary,
-    StoreLocation,
-    location_beside,
 )
 from orchestrator.domain.blueprint.references import Template, Unresolvable
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document, without_nulls
+from orchestrator.domain.store_location import DATABASES, StoreLocation, location_beside
 from orchestrator.domain.target import Target
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
 from orchestrator.loading.blueprint_file import (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from orchestrator.domain.blueprint.blueprint import (
+from orchestrator.domain.store_location import (
     DATABASES,
     OWN_STORE,
     STORE_URLS,

@@ -20,7 +20,6 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct, field
 
-from orchestrator.domain.blueprint.blueprint import OWN_STORE, PREFIX, StoreLocation
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import Claim
 from orchestrator.domain.recovery.command_line import (
@@ -28,6 +27,7 @@ from orchestrator.domain.recovery.command_line import (
     accept_restored_command,
     copy_records_command,
 )
+from orchestrator.domain.store_location import OWN_STORE, PREFIX, StoreLocation
 from orchestrator.domain.target import Target
 from orchestrator.domain.values import replace
 from orchestrator.errors import StoreUnavailable

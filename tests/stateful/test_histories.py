@@ -19,8 +19,8 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from orchestrator.domain.blueprint.blueprint import StoreLocation
 from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.store_location import StoreLocation
 from orchestrator.domain.values import replace
 from orchestrator.errors import StoreUnavailable
 from orchestrator.stores.sqlite import MemoryStore

@@ -8,8 +8,9 @@ import shutil
 
 import pytest
 
-from orchestrator.domain.blueprint.blueprint import Retain, RetryRule, StoreLocation
+from orchestrator.domain.blueprint.blueprint import Retain, RetryRule
 from orchestrator.domain.blueprint.references import Template
+from orchestrator.domain.store_location import StoreLocation
 from orchestrator.errors import Invalid
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import InputPolicy

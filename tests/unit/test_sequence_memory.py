@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app.commands.store import accept_restored
-from orchestrator.domain.blueprint.blueprint import StoreLocation
+from orchestrator.domain.store_location import StoreLocation
 from orchestrator.errors import Refused, StoreUnavailable
 from orchestrator.ports.store import IDENTITY_BLOB
 from orchestrator.run_files import RunFiles

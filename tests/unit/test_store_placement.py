@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.domain.blueprint.blueprint import StoreLocation
+from orchestrator.domain.store_location import StoreLocation
 from orchestrator.domain.values import changed_fields
 from orchestrator.errors import Invalid, StoreUnavailable
 from orchestrator.loading.summary import neighbour_urls, seen_locations

@@ -13,7 +13,7 @@ from orchestrator.app.inspection.read_context import (
     listed_targets,
     orphaned_targets,
 )
-from orchestrator.domain.blueprint.blueprint import BlueprintSummary, StoreLocation
+from orchestrator.domain.blueprint.blueprint import BlueprintSummary
 from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.documents.status import (
     OutputsDocument,
@@ -27,6 +27,7 @@ from orchestrator.domain.record.record import Attempt, OperationRecord, parent_o
 from orchestrator.domain.record.run_record import NextCommand
 from orchestrator.domain.record.states import NOTHING_THERE, READY, Condition, Status, StepStatus
 from orchestrator.domain.record.verdicts import finding, verdict_of, with_failed_attempt
+from orchestrator.domain.store_location import StoreLocation
 from orchestrator.domain.target import Target, hook_of
 from orchestrator.errors import OrchestratorError, Refused, StoreUnavailable
 

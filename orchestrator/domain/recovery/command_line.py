@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from orchestrator.domain.blueprint.blueprint import OWN_STORE
 from orchestrator.domain.record.objects import OCCUPIED, Doubt, Readback
+from orchestrator.domain.store_location import OWN_STORE
 from orchestrator.domain.target import step_of
 
 if TYPE_CHECKING:
