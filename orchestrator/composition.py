@@ -109,6 +109,7 @@ def open_services(
     gogc = project.settings.gogc
     environment, notes = child_environment(project.environ, allow=allowed, gogc=gogc)
     masker = Masker([*deployment.secrets(), *environment_secrets(environment)])
+    public_url = partial(project_store.public_url, project.environ)
     with open_store(project, deployment.operations) as store:
         services = Services(
             store=store,
@@ -137,12 +138,7 @@ def open_services(
             is_shared=deployment.operations.is_shared,
             refusal=store.refusal,
             note_reconciled=store.note_reconciled,
-            neighbours=partial(
-                neighbour_urls,
-                project,
-                deployment,
-                partial(project_store.public_url, project.environ),
-            ),
+            neighbours=partial(neighbour_urls, project, deployment, public_url),
             environ=environment,
             limits=project.limits(deployment.operations, store_grace),
         )
