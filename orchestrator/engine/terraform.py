@@ -355,7 +355,7 @@ class TerraformEngine:
                     else PRIVATE_UMASK
                 ),
                 audience="session" if isinstance(request, Program) else "engine",
-                text=files.text if asks else None,
+                asks=asks,
             )
         except OSError as exc:
             discard(files.temporary)

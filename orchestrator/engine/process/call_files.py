@@ -101,14 +101,14 @@ class CallFiles:
         # What is removed when the call has ended, by the wrapper if we are dead.
         self.temporary = (*spec.delete_after, self.early_variables)
 
-    def open_output(self, printed: Path | None = None) -> tuple[int, int]:
+    def open_output(self, printed: Path) -> tuple[int, int]:
         """
-        Open the stdout file, or the file ``printed``, and the stderr file, 0600, and return their
+        Open the file ``printed``, for stdout, and the stderr file, 0600, and return their
         descriptors. Existing content is kept.
         """
         make_private(self.stdout.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        stdout = os.open(printed or self.stdout, flags, 0o600)
+        stdout = os.open(printed, flags, 0o600)
         try:
             return stdout, os.open(self.stderr, flags, 0o600)
         except OSError:

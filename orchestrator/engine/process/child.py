@@ -81,11 +81,11 @@ class Child:
         environment: Mapping[str, str],
         umask: str,
         audience: Audience = "engine",
-        text: Path | None = None,
+        asks: bool = False,
     ) -> Child:
         """
         Start the wrapper. Raises OSError if that is not possible. ``umask`` is an argument of the
-        wrapper. An interactive engine prints into ``text`` and waits for `answer`.
+        wrapper. An engine that ``asks`` waits for `answer`.
         """
         lifeline, end = os.pipe()
         try:
@@ -107,7 +107,7 @@ class Child:
                 ],
                 environment,
                 pass_fds=(end,),
-                text=text,
+                asks=asks,
             )
         except BaseException:
             os.close(lifeline)
@@ -134,9 +134,15 @@ class Child:
         """
         if not select.select([self._lifeline], [], [], seconds)[0]:
             return False
-        if self._files.read_answer() is None and self._engine_lives():
-            time.sleep(seconds)
-            return False
+        if self._files.read_answer() is None:
+            beginning = self._files.read_identity()
+            if (
+                isinstance(beginning, IdentityFile)
+                and beginning.wrapper.pid == self.pid
+                and self._processes.liveness(beginning.engine) is not Liveness.GONE
+            ):
+                time.sleep(seconds)
+                return False
         return True
 
     def interrupt(self) -> bool:
@@ -199,14 +205,6 @@ class Child:
             return None
         beginning = self._files.read_identity()
         return beginning if isinstance(beginning, IdentityFile) else None
-
-    def _engine_lives(self) -> bool:
-        beginning = self._files.read_identity()
-        return (
-            isinstance(beginning, IdentityFile)
-            and beginning.wrapper.pid == self.pid
-            and self._processes.liveness(beginning.engine) is not Liveness.GONE
-        )
 
 
 class ReadingChild:
@@ -317,19 +315,19 @@ def _start(
     *,
     umask: int = -1,
     pass_fds: Sequence[int] = (),
-    text: Path | None = None,
+    asks: bool = False,
 ) -> subprocess.Popen[bytes]:
     """
-    Return a process in a new session whose output goes to the files of the call; with ``text``,
-    stdout goes there and stdin is a pipe for answers.
+    Return a process in a new session whose output goes to the files of the call. One that ``asks``
+    writes events itself: its stdout is its text, and stdin is a pipe for answers.
     """
-    outputs = files.open_output(text)
+    outputs = files.open_output(files.text if asks else files.stdout)
     try:
         return subprocess.Popen(
             argv,
             cwd=files.spec.directory,
             env={k: v for k, v in environment.items() if k not in CI_TRACKING_VARS},
-            stdin=subprocess.PIPE if text else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if asks else subprocess.DEVNULL,
             stdout=outputs[0],
             stderr=outputs[1],
             start_new_session=True,

@@ -33,7 +33,15 @@ def child_environment(
     ``gogc`` sets GOGC if the caller's environment does not: providers inherit it. Raises Refused
     for ``TF_WORKSPACE`` and ``TF_CLI_ARGS*`` unless ``allow`` names the variable.
     """
-    refused = [name for name in sorted(environ) if _is_refused(name, environ[name], allow)]
+    refused, dropped = [], []
+    for name, value in sorted(environ.items()):
+        changes = name == "TF_CLI_ARGS" or name.startswith("TF_CLI_ARGS_")
+        if name == "TF_WORKSPACE":
+            changes = value != "default"
+        if value and changes and name not in allow:
+            refused.append(name)
+        if name == "TF_DATA_DIR" or name.startswith("TF_VAR_"):
+            dropped.append(name)
     if refused:
         raise Refused(
             "environment",
@@ -41,9 +49,6 @@ def child_environment(
             "applied",
             hint="unset it, or name it under `allow_environment: [...]` in orchestrator.yaml",
         )
-    dropped = [
-        name for name in sorted(environ) if name == "TF_DATA_DIR" or name.startswith("TF_VAR_")
-    ]
     notes = []
     if dropped:
         notes.append(f"not passed on to the engine: {', '.join(dropped)}")
@@ -113,14 +118,6 @@ def _unquote(text: str) -> str:
         return str(json.loads(text))
     except ValueError:  # an escape that only HCL has
         return text[1:-1]
-
-
-def _is_refused(name: str, value: str, allow: Collection[str]) -> bool:
-    if name in allow or not value:
-        return False
-    if name == "TF_WORKSPACE":
-        return value != "default"
-    return name == "TF_CLI_ARGS" or name.startswith("TF_CLI_ARGS_")
 
 
 # The plugin cache: installed providers that several working directories, and tools, share.
