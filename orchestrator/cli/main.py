@@ -18,8 +18,13 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator import __version__
-from orchestrator.cli.invocation import MAKES_RUN, Invocation
-from orchestrator.cli.streams import open_missing, silence, watched_streams
+from orchestrator.cli.invocation import (
+    MAKES_RUN,
+    Invocation,
+    open_missing,
+    silence,
+    watched_streams,
+)
 from orchestrator.domain.text import is_text, shown_text
 from orchestrator.errors import Invalid, OrchestratorError, Problem, Usage
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrator.cli import options
-from orchestrator.cli.invocation import paper, print_document
+from orchestrator.cli.invocation import folds, log_group, paper, print_document
 from orchestrator.cli.options import affected, affected_options
 from orchestrator.cli.reports import Reports, report_options
 from orchestrator.cli.running import (
@@ -23,7 +23,6 @@ from orchestrator.cli.running import (
     run_command,
     write_approval,
 )
-from orchestrator.cli.streams import folds, log_group
 from orchestrator.domain.values import replace
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from orchestrator.cli.streams import WatchedStream
+from orchestrator.cli.invocation import WatchedStream
 from orchestrator.domain.text import without_workflow_commands
 from orchestrator.local_files import write_file
 

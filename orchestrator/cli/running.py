@@ -18,8 +18,7 @@ import click
 from click.core import ParameterSource
 from msgspec import Struct
 
-from orchestrator.cli.invocation import MAKES_RUN, Invocation, is_interactive
-from orchestrator.cli.streams import GroupedView, folds
+from orchestrator.cli.invocation import MAKES_RUN, GroupedView, Invocation, folds, is_interactive
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid
 
@@ -243,7 +242,7 @@ def run_use_case(
     """
     from orchestrator import composition
     from orchestrator.cli.approval import TerminalApprover
-    from orchestrator.views.jsonl import JsonLinesView
+    from orchestrator.views.events import JsonLinesView
 
     click.get_current_context().meta[MAKES_RUN] = True
     options = request.options

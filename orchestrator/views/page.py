@@ -147,7 +147,8 @@ class Page(Struct):
         row: list[tuple[str, str]] = [(" " * indent, "")]
         used, empty = indent, True
         for text, style in map(_styled, parts):
-            for number, segment in enumerate(self._callable(clean(text)).split("\n")):
+            shown = callable_from(self.paper.called_in, clean(text))
+            for number, segment in enumerate(shown.split("\n")):
                 if number:
                     self._put(row)
                     row, used, empty = [(" " * hang, "")], hang, True
@@ -160,12 +161,6 @@ class Page(Struct):
                     used += cells(token)
                     empty = empty and token.isspace()
         self._put(row)
-
-    def _callable(self, text: str) -> str:
-        """
-        Return the text with commands that can be called from the reader's directory.
-        """
-        return callable_from(self.paper.called_in, text)
 
     def next(self, hint: str, *, indent: int = 0) -> None:
         """

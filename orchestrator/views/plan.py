@@ -11,7 +11,7 @@ from orchestrator.domain.plan.changes import PlanChanges
 from orchestrator.domain.record.objects import PlannedAction
 from orchestrator.domain.record.record import Diagnostic
 from orchestrator.domain.text import count
-from orchestrator.views.formats import ACTIONS, planned
+from orchestrator.views.formats import ACTIONS, diagnostic, fault_text, planned
 from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.plan_changes import (
     LOSSES,
@@ -21,7 +21,6 @@ from orchestrator.views.plan_changes import (
     drifted_objects,
     warnings,
 )
-from orchestrator.views.records import diagnostic, fault_text
 from orchestrator.views.summary import next_commands, orphaned_targets
 
 if TYPE_CHECKING:
@@ -49,41 +48,27 @@ def planned_actions(page: Page, plan: PlanReady | PlannedStep, *, indent: int = 
     if they were read, else by name.
     """
     changes = plan if isinstance(plan, PlanChanges) else plan.changes
+    head = planned(plan.actions)
+    if not plan.actions and plan.outputs:
+        head = "no changes to objects"
     if changes is not None and changes.has_changes:
-        _changes(page, plan, changes, indent=indent)
+        changed_inputs(page, changes, indent=indent)
+        drifted_objects(page, changes.drift, indent=indent)
+        page.line(("plan", "bold"), f": {head}", indent=indent)
+        changed_objects(page, changes.resources, indent=indent + 2)
+        changed_outputs(page, changes.outputs_changed, indent=indent + 2)
+        warnings(page, changes, indent=indent)
     else:
-        _names(page, plan, indent=indent)
+        _drift(page, plan.drifted, indent=indent)
+        page.line(("plan", "bold"), f": {head}", indent=indent)
+        _actions(page, plan.actions, indent=indent + 2)
+        if plan.outputs:
+            names = ", ".join(plan.outputs)
+            page.line(("outputs", "dim"), f" that change: {names}", indent=indent + 2)
     if page.paper.verbose:
         dots = page.glyph("...")
         for name, value in plan.inputs.items():
             page.line(("input", "dim"), f" {name} = {cut(value, 60, dots)}", indent=indent + 2)
-
-
-def _head(page: Page, plan: PlanReady | PlannedStep, *, indent: int) -> None:
-    head = planned(plan.actions)
-    if not plan.actions and plan.outputs:
-        head = "no changes to objects"
-    page.line(("plan", "bold"), f": {head}", indent=indent)
-
-
-def _changes(
-    page: Page, plan: PlanReady | PlannedStep, changes: PlanChanges, *, indent: int
-) -> None:
-    changed_inputs(page, changes, indent=indent)
-    drifted_objects(page, changes.drift, indent=indent)
-    _head(page, plan, indent=indent)
-    changed_objects(page, changes.resources, indent=indent + 2)
-    changed_outputs(page, changes.outputs_changed, indent=indent + 2)
-    warnings(page, changes, indent=indent)
-
-
-def _names(page: Page, plan: PlanReady | PlannedStep, *, indent: int) -> None:
-    _drift(page, plan.drifted, indent=indent)
-    _head(page, plan, indent=indent)
-    _actions(page, plan.actions, indent=indent + 2)
-    if plan.outputs:
-        names = ", ".join(plan.outputs)
-        page.line(("outputs", "dim"), f" that change: {names}", indent=indent + 2)
 
 
 def plan_text(document: PlanDocument, paper: Paper, *, extent: Extent = "changes") -> str:

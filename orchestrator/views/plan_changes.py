@@ -15,9 +15,8 @@ from orchestrator.domain.plan.differences import Marks, attribute_changes, json_
 from orchestrator.domain.record.objects import Action
 from orchestrator.domain.record.record import SENSITIVE
 from orchestrator.domain.text import Json, count
-from orchestrator.views.formats import ACTIONS
+from orchestrator.views.formats import ACTIONS, diagnostic
 from orchestrator.views.page import Page, Part, cells, cut
-from orchestrator.views.records import diagnostic
 
 if TYPE_CHECKING:
     from orchestrator.domain.plan.changes import OutputValueChange, PlanChanges
@@ -264,13 +263,10 @@ def _room(page: Page) -> int:
 
 def _has_lines(change: AttributeChange) -> bool:
     return any(
-        isinstance(side, str) and ("\n" in side.strip() or _is_long_document(side))
+        isinstance(side, str)
+        and ("\n" in side.strip() or (len(side) > _INLINE and json_document(side) is not None))
         for side in (change.before, change.after)
     )
-
-
-def _is_long_document(text: str) -> bool:
-    return len(text) > _INLINE and json_document(text) is not None
 
 
 def _difference(change: AttributeChange) -> Iterator[str]:

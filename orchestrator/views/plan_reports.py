@@ -235,7 +235,11 @@ def markdown(
     not all, ``full_text_at`` says where the rest is.
     """
     paper = Paper(now=paper.now, width=_WIDTH)
-    head = _gate_head(gate, paper) if gate else ""
+    head = ""
+    if gate is not None:
+        page = Page(paper)
+        gate_reasons(page, gate)
+        head = f"## gate: {gate.verdict}\n\n{fenced(page.render().strip())}\n"
     if plan is not None:
         head += _plan_head(plan, paper)
     sections = list(_sections(plan, paper)) if plan else []
@@ -257,12 +261,6 @@ def markdown(
             full = full if len(full) <= room else ""
         text += full
     return text + (note if cut else "")
-
-
-def _gate_head(document: GateDocument, paper: Paper) -> str:
-    page = Page(paper)
-    gate_reasons(page, document)
-    return f"## gate: {document.verdict}\n\n{fenced(page.render().strip())}\n"
 
 
 def _plan_head(document: PlanDocument, paper: Paper) -> str:
@@ -315,22 +313,17 @@ class _Section(Struct, frozen=True):
 
 def _sections(document: PlanDocument, paper: Paper) -> Iterator[_Section]:
     for step in document.steps:
+        waits = ", ".join(f"`{name}`" for name in step.waits_for)
         outcome = {
             "planned": planned(step.actions) if step.actions else "only outputs change",
             "unchanged": "no changes",
-            "deferred": f"deferred: waits for {_names(step.waits_for)}"
-            if step.waits_for
-            else "deferred",
+            "deferred": f"deferred: waits for {waits}" if waits else "deferred",
             "failed": "**could not be planned**",
         }[step.status]
         page = Page(paper)
         if step.reason or step.status not in ("unchanged", "deferred") or step.has_changes:
             step_plan(page, step)
         yield _Section(step.step, outcome, page.render().strip("\n"))
-
-
-def _names(steps: Iterable[str]) -> str:
-    return ", ".join(f"`{step}`" for step in steps)
 
 
 def fenced(text: str) -> str:

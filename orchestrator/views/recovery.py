@@ -8,31 +8,28 @@ from collections.abc import Iterator
 
 from orchestrator.domain.documents.recovery import ObjectInDoubt, RecoveryDocument, RecoveryStep
 from orchestrator.domain.record.states import Liveness, StepStatus, Verdict
-from orchestrator.domain.recovery.commands import RemedyDocument
 from orchestrator.domain.recovery.context import Situation
 from orchestrator.domain.text import count
 from orchestrator.views.formats import (
     ACTIONS,
     STATUS_STYLE,
+    Fact,
+    add_facts,
+    attempt_text,
     duration,
+    failed_text,
+    fault_text,
+    heartbeat_facts,
     moment,
     object_text,
+    readback_texts,
     retained_text,
     selection_text,
+    shortened_why,
     utc,
     verdict_text,
 )
 from orchestrator.views.page import Page, Paper
-from orchestrator.views.records import (
-    Fact,
-    add_facts,
-    attempt_text,
-    failed_text,
-    fault_text,
-    heartbeat_facts,
-    readback_texts,
-    shortened_why,
-)
 from orchestrator.views.summary import next_commands, orphaned_targets
 
 _LABEL = 11  # columns of the longest name of an action
@@ -238,14 +235,13 @@ def _actions(page: Page, step: RecoveryStep, *, marked: bool) -> None:
         )
         if action.command:
             page.line((action.command, "cyan"), indent=_LABEL + 6, whole=True)
-    refused = {
-        message: [item.action for item in step.actions if item.reason.message == message]
-        for message in _refusals(page, step)
-    }
-    for message, names in refused.items():
+    hidden = () if page.paper.verbose else (*_PLAIN, *_IMPLIED_BY_WAIT)
+    refused = [a for a in step.actions if not a.available and a.reason.code not in hidden]
+    for message in dict.fromkeys(action.reason.message for action in refused):
+        names = ", ".join(a.action for a in step.actions if a.reason.message == message)
         page.line(
             (f"    {'not':<{_LABEL}}  ", "dim"),
-            f"{', '.join(names)}: {_once(message, step, shown)}",
+            f"{names}: {_once(message, step, shown)}",
             hang=_LABEL + 6,
         )
 
@@ -261,12 +257,3 @@ def _once(message: str, step: RecoveryStep, shown: set[str]) -> str:
     fresh = [note for note in notes if note not in shown]
     shown.update(fresh)
     return "; ".join([head, *fresh])
-
-
-def _refusals(page: Page, step: RecoveryStep) -> list[str]:
-    refused = [item for item in step.actions if not item.available and _is_shown(page, item)]
-    return list(dict.fromkeys(item.reason.message for item in refused))
-
-
-def _is_shown(page: Page, item: RemedyDocument) -> bool:
-    return page.paper.verbose or item.reason.code not in (*_PLAIN, *_IMPLIED_BY_WAIT)

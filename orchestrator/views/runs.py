@@ -12,7 +12,6 @@ from orchestrator.domain.documents.run import (
     HistoryDocument,
     HistoryEntry,
     RemainingTarget,
-    RetainedTarget,
     RunDocument,
     RunLine,
     RunsDocument,
@@ -23,10 +22,16 @@ from orchestrator.domain.record.record import Actor
 from orchestrator.domain.record.run_record import SILENCE, Lease, RunRecord
 from orchestrator.domain.text import count
 from orchestrator.views.formats import (
+    ACTION_VERDICT,
     STATUS_STYLE,
+    absence_text,
+    add_facts,
     ago,
+    doubt_text,
     duration,
     exit_meaning,
+    heartbeat_facts,
+    hook_text,
     lineage_text,
     moment,
     object_text,
@@ -35,16 +40,8 @@ from orchestrator.views.formats import (
     unread_store_text,
     utc,
 )
-from orchestrator.views.outcome import failures, objects, steps_table, warnings
 from orchestrator.views.page import Page, Paper, Part
-from orchestrator.views.records import (
-    ACTION_VERDICT,
-    absence_text,
-    add_facts,
-    doubt_text,
-    heartbeat_facts,
-    hook_text,
-)
+from orchestrator.views.summary import failures, objects, steps_table, warnings
 
 # What a destroy came to, for a person: what is gone and how that is known, what was kept and why,
 # what is left.
@@ -58,7 +55,9 @@ def teardown_section(page: Page, report: TeardownReport) -> None:
     rows: list[list[Part]] = []
     rows += [[("gone", "good"), (item.step, "bold"), _gone_text(item)] for item in report.gone]
     for item in report.retained:
-        rows.append([("kept", "magenta"), (item.step, "bold"), _why_retained(item)])
+        why = retained_text(item.retained) if item.retained else item.reason or ""
+        text = f"{why}; {_alive(item.objects)}"
+        rows.append([("kept", "magenta"), (item.step, "bold"), text])
         if item.review_overdue and item.retained:
             text = f"its review was due on {item.retained.review_by}: ask {item.retained.owner}"
             rows.append(["", "", (text, "bad")])
@@ -70,8 +69,13 @@ def teardown_section(page: Page, report: TeardownReport) -> None:
         for target in report.orphaned
     ]
     page.table(rows, indent=2)
-    if page.paper.verbose:
-        _checked(page, report)
+    for gone in report.gone if page.paper.verbose else ():
+        if gone.absence.checked:
+            page.line((gone.step, "bold"), indent=4)
+            page.table(
+                [[check.state, check.address, check.id or ""] for check in gone.absence.checked],
+                indent=6,
+            )
 
 
 def _gone_text(item: ConfirmedTarget) -> str:
@@ -85,11 +89,6 @@ def _gone_text(item: ConfirmedTarget) -> str:
     return f"confirmed {how}{objects}, {utc(absence.at)}{earlier}"
 
 
-def _why_retained(item: RetainedTarget) -> str:
-    why = retained_text(item.retained) if item.retained else item.reason or ""
-    return f"{why}; {_alive(item.objects)}"
-
-
 def _remaining_text(item: RemainingTarget) -> str:
     waits = f"waits for {', '.join(item.blocked_by)}" if item.blocked_by else ""
     doubts = f"{len(item.in_doubt)} in doubt" if item.in_doubt else ""
@@ -101,17 +100,6 @@ def _alive(objects: Sequence[ObjectRef]) -> str:
     if not objects:
         return "no objects known"
     return "alive: " + ", ".join(object_text(ref.address, ref.id) for ref in objects)
-
-
-def _checked(page: Page, report: TeardownReport) -> None:
-    for item in report.gone:
-        if not item.absence.checked:
-            continue
-        page.line((item.step, "bold"), indent=4)
-        rows: list[list[Part]] = [
-            [check.state, check.address, check.id or ""] for check in item.absence.checked
-        ]
-        page.table(rows, indent=6)
 
 
 def history_text(document: HistoryDocument, paper: Paper) -> str:
@@ -206,7 +194,9 @@ def run_text(document: RunDocument, paper: Paper) -> str:
     _heartbeat(page, document.heartbeat)
     if document.teardown is not None:
         teardown_section(page, document.teardown)
-    _evidence(page, document)
+    page.heading("Evidence", more=f": {document.directory}")
+    for attempt in document.attempts:
+        _attempt(page, attempt)
     return page.render()
 
 
@@ -303,12 +293,6 @@ def _heartbeat(page: Page, lease: Lease | None) -> None:
             verbose=page.paper.verbose,
         )
         add_facts(page, rows)
-
-
-def _evidence(page: Page, document: RunDocument) -> None:
-    page.heading("Evidence", more=f": {document.directory}")
-    for attempt in document.attempts:
-        _attempt(page, attempt)
 
 
 def _attempt(page: Page, attempt: AttemptEvidence) -> None:

@@ -13,34 +13,32 @@ from orchestrator.domain.record.objects import PERSON
 from orchestrator.domain.record.record import OutputOrigin
 from orchestrator.domain.record.states import Condition, StepStatus
 from orchestrator.views.formats import (
-    STATUS_STYLE,
-    ago,
-    lineage_text,
-    moment,
-    retained_text,
-    selection_text,
-    status_counts,
-    unread_store_text,
-    utc,
-    verdict_text,
-)
-from orchestrator.views.page import Page, Paper, Part, cut
-from orchestrator.views.records import (
     ACTION_VERDICT,
+    STATUS_STYLE,
     Fact,
     absence_text,
     add_facts,
+    ago,
     attempt_text,
     diagnostic_text,
     doubt_text,
     failed_text,
     heartbeat_facts,
     hook_text,
+    lineage_text,
+    moment,
     readback_texts,
     released_texts,
+    retained_text,
+    selection_text,
     shortened_list,
+    status_counts,
     tainted_text,
+    unread_store_text,
+    utc,
+    verdict_text,
 )
+from orchestrator.views.page import Page, Paper, Part, cut
 from orchestrator.views.summary import next_commands
 
 _LABEL = 10  # columns of the longest label of a detail
@@ -56,7 +54,7 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
     page = Page(paper)
     _verdict(page, document)
     runs = {step.run_id for step in document.steps if step.run_id}
-    run_labels: dict[str, str] = {}
+    run_labels: dict[str, str] = {}  # how runs that are shown above are called there
     if len(runs) == 1 and len(document.steps) > 1:
         common = runs.pop()
         page.line((f"all by run {common}", "dim"))
@@ -66,7 +64,15 @@ def status_text(document: StatusDocument, paper: Paper) -> str:
     status_width = max((len(_shown(step)[0]) for step in document.steps), default=0)
 
     def add(step: StepState) -> None:
-        _step(page, step, name_width=name_width, status_width=status_width, run_labels=run_labels)
+        word, style = _shown(step)
+        page.line(
+            (f"{step.step:<{name_width}}", "bold"),
+            "  ",
+            (f"{word:<{status_width}}", style),
+            f"  {_since(step, page, run_labels)}",
+            hang=name_width + status_width + 4,
+        )
+        add_facts(page, _facts(step, page), width=_LABEL)
 
     orphans = {step.target: step for step in document.steps if step.target in document.orphaned}
     for step in document.steps:
@@ -112,7 +118,13 @@ def status_list_text(document: StatusListDocument, paper: Paper) -> str:
         page.gap()
         page.line((f"{item.blueprint}/{item.environment}", "bold"))
         table: list[list[Part]] = [
-            [step.step, _shown(step), step.last_error or _attempt(step) or _condition(step)]
+            [
+                step.step,
+                _shown(step),
+                step.last_error
+                or (attempt_text(step.failed_attempt) if step.failed_attempt else "")
+                or _condition(step),
+            ]
             for step in unwell
         ]
         table += [[target, ("orphaned", "warn"), ""] for target in item.orphaned]
@@ -164,34 +176,12 @@ def _shown(step: StepState) -> tuple[str, str]:
     return (step.status, STATUS_STYLE[step.status])
 
 
-def _attempt(step: StepState) -> str:
-    return attempt_text(step.failed_attempt) if step.failed_attempt else ""
-
-
 def _condition(step: StepState) -> str:
     if step.spooled:
         return "its outcome waits on disk to be recorded"
     if step.review_overdue and step.retained:
         return f"its review was due on {step.retained.review_by} ({step.retained.owner})"
     return _CONDITIONS[step.condition][2] if step.condition else ""
-
-
-def _step(
-    page: Page, step: StepState, *, name_width: int, status_width: int, run_labels: dict[str, str]
-) -> None:
-    """
-    Add a step with what is known of it. ``run_labels`` maps runs shown above to how
-    they are called there.
-    """
-    word, style = _shown(step)
-    page.line(
-        (f"{step.step:<{name_width}}", "bold"),
-        "  ",
-        (f"{word:<{status_width}}", style),
-        f"  {_since(step, page, run_labels)}",
-        hang=name_width + status_width + 4,
-    )
-    add_facts(page, _facts(step, page), width=_LABEL)
 
 
 def _facts(step: StepState, page: Page) -> Iterator[Fact]:

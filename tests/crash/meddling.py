@@ -45,7 +45,7 @@ from orchestrator.errors import StoreUnavailable
 from orchestrator.loading.deployment import load_deployment
 from orchestrator.loading.inputs import InputPolicy
 from orchestrator.project import BlueprintSelection, project_context
-from orchestrator.views.jsonl import JsonLinesView
+from orchestrator.views.events import JsonLinesView
 
 PORTS = ("store", "engine", "files", "spool", "workdirs")
 USE_CASES: Mapping[str, Callable[..., int]] = {

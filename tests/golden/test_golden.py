@@ -17,8 +17,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.domain.documents.schemas import DOCUMENTS
-from orchestrator.views.human import HumanView
-from orchestrator.views.jsonl import JsonLinesView
+from orchestrator.views.events import HumanView, JsonLinesView
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
 from tests.golden import hook_streams, streams

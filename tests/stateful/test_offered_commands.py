@@ -46,7 +46,7 @@ from orchestrator.domain.record.states import Liveness, StepStatus
 from orchestrator.domain.values import replace
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.errors import Location, OrchestratorError
-from orchestrator.views.human import HumanView
+from orchestrator.views.events import HumanView
 from orchestrator.views.page import Paper
 from tests.fakes.engine import Fault, Killed, Thing
 from tests.fakes.services import Premises

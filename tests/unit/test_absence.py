@@ -34,7 +34,7 @@ from orchestrator.domain.transitions.reconciliation import (
     unconfirmed_reason,
 )
 from orchestrator.domain.transitions.transitions import mark
-from orchestrator.views.outcome import counts_text
+from orchestrator.views.summary import counts_text
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import journal, planned, refs, state

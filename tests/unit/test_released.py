@@ -25,9 +25,9 @@ from orchestrator.domain.transitions.conclusion import conclude
 from orchestrator.domain.transitions.transitions import observed
 from orchestrator.engine.messages import parse_line
 from orchestrator.engine.state import parse_state
-from orchestrator.views.outcome import counts_text
 from orchestrator.views.page import Paper
 from orchestrator.views.status import status_text
+from orchestrator.views.summary import counts_text
 from tests.fakes.clock import START
 from tests.fakes.entries import ACTOR, entry
 from tests.fakes.journals import journal, planned, refs, state

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.streams import watched_streams
+from orchestrator.cli.invocation import watched_streams
 
 TOOL = f"{sys.executable} -m orchestrator"
 BLUEPRINT = """\

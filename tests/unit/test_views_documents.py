@@ -20,10 +20,10 @@ from orchestrator.errors import EXIT_CODES, Refused
 from orchestrator.views.errors import error_document, error_text
 from orchestrator.views.formats import STATUS_STYLE, exit_meaning
 from orchestrator.views.listings import check_text
-from orchestrator.views.outcome import outcome_text, unoffered_hint
 from orchestrator.views.page import Paper
 from orchestrator.views.runs import runs_text
 from orchestrator.views.status import status_text
+from orchestrator.views.summary import outcome_text, unoffered_hint
 from tests.golden.samples import ERROR, ERRORS, NOW, OK, RUNNING, TEXTS, runs, status
 
 MAJOR = {"plan": 2}  # those that are no longer at their first

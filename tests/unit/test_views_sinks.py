@@ -24,8 +24,7 @@ from orchestrator.domain.events.events import (
 )
 from orchestrator.domain.record.record import Diagnostic, Fault, Lineage
 from orchestrator.ports.system import Sink
-from orchestrator.views.human import HumanView, NotesView
-from orchestrator.views.jsonl import JsonLinesView
+from orchestrator.views.events import HumanView, JsonLinesView, NotesView
 from orchestrator.views.page import Paper
 from tests.golden.streams import CAPACITY, START, STREAMS, at, failed_apply, started
 
@@ -244,7 +243,8 @@ def test_reading_views_load_no_heavy_library() -> None:
     ``status`` in a pipe pays for no terminal library.
     """
     code = (
-        "import sys, orchestrator.views.status, orchestrator.views.runs, orchestrator.views.human\n"
+        "import sys, orchestrator.views.status, orchestrator.views.runs\n"
+        "import orchestrator.views.events\n"
         "print(sorted({'rich', 'structlog', 'psutil', 'pygohcl', 'yaml'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
