@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import posixpath
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
@@ -113,12 +114,6 @@ class ModuleCall(Struct, frozen=True):
         relative = posixpath.relpath(at, self.source)
         return posixpath.normpath(posixpath.join(self.module, relative))
 
-    def own_text(self, text: str) -> str:
-        """
-        Return an engine's text about the step as it would be about the step's own root.
-        """
-        return text.replace(self.prefix, "").replace(self.prefix.rstrip("."), "the root module")
-
     def output_reference(self, reference: Reference, *, typed: bool) -> str:
         """
         Return the expression for an output. The sensitive mark and, except for a ``typed``
@@ -198,15 +193,16 @@ class ComposedRoot(Struct, frozen=True):
             renamed = {name: variable(value) for name, value in item.variables.items()}
             block = {**_with_variables(item.block, renamed), "alias": alias}
             content.setdefault("provider", {}).setdefault(name, []).append(block)
-        content["module"] = {
-            call.name: {
-                "source": call.source,
-                **call.expressions,
-                **{name: variable(value) for name, value in call.values.items()},
-                **self._passed(call),
-            }
-            for call in self.calls.values()
-        }
+        content["module"] = {}
+        for call in self.calls.values():
+            given = {name: variable(value) for name, value in call.values.items()}
+            block = {"source": call.source, **call.expressions, **given}
+            if call.providers:
+                block["providers"] = {
+                    name: ".".join(self.configurations[item.key])
+                    for name, item in call.providers.items()
+                }
+            content["module"][call.name] = block
         content["output"] = {
             name: {
                 "value": f"${{module.{self.calls[step].name}.{output}}}",
@@ -217,12 +213,6 @@ class ComposedRoot(Struct, frozen=True):
         }
         content["variable"] = {name: {} for name in values}
         return {name: block for name, block in content.items() if block}, values
-
-    def _passed(self, call: ModuleCall) -> dict[str, Json]:
-        passed = {
-            name: ".".join(self.configurations[item.key]) for name, item in call.providers.items()
-        }
-        return {"providers": passed} if passed else {}
 
     def state(self, states: Mapping[str, Mapping[str, Json]], engine_version: str) -> bytes:
         """
@@ -258,15 +248,12 @@ class ComposedRoot(Struct, frozen=True):
         merged = {**resource, "module": call.prefix + inner if inner else call.prefix.rstrip(".")}
         if "provider" in resource:
             merged["provider"] = self._configuration(call, resource["provider"])
-        merged["instances"] = [self._merged_instance(call, i) for i in resource["instances"]]
-        return merged
-
-    def _merged_instance(self, call: ModuleCall, instance: Mapping[str, Json]) -> dict[str, Json]:
-        merged = dict(instance)
-        if "provider" in merged:  # OpenTofu, where a provider block has for_each
-            merged["provider"] = self._configuration(call, merged["provider"])
-        if merged.get("dependencies"):
-            merged["dependencies"] = [call.prefix + item for item in merged["dependencies"]]
+        merged["instances"] = instances = [dict(item) for item in resource["instances"]]
+        for instance in instances:
+            if "provider" in instance:  # OpenTofu, where a provider block has for_each
+                instance["provider"] = self._configuration(call, instance["provider"])
+            if instance.get("dependencies"):
+                instance["dependencies"] = [call.prefix + item for item in instance["dependencies"]]
         return merged
 
     def _configuration(self, call: ModuleCall, reference: str) -> str:
@@ -385,7 +372,9 @@ class ComposedRoot(Struct, frozen=True):
         if step is None:
             return None, diagnostic
         call = self.calls[step]
-        own: dict[str, str | None] = {"detail": call.own_text(diagnostic.detail)}
+        detail = diagnostic.detail.replace(call.prefix, "")
+        detail = detail.replace(call.prefix.rstrip("."), "the root module")
+        own: dict[str, str | None] = {"detail": detail}
         if diagnostic.address:
             own["address"] = address
         if first:  # a file of the root's is none of the step's
@@ -472,11 +461,8 @@ def call_names(steps: Sequence[str]) -> dict[str, str]:
     """
     Return a name for the module call of each step, a valid identifier even for ``web["eu"]``.
     """
-    return {step: f"s{number}_{_identifier(step)}" for number, step in enumerate(steps)}
-
-
-def _identifier(step: str) -> str:
-    return "".join(char if char.isalnum() or char in "_-" else "_" for char in step)
+    names = [re.sub(r"[^\w-]", "_", step) for step in steps]
+    return {step: f"s{number}_{names[number]}" for number, step in enumerate(steps)}
 
 
 def _is_source(full: str, source: str) -> bool:

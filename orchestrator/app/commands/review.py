@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
 
-from orchestrator.app.commands.plan import Planner
 from orchestrator.app.run.composed_plan import ComposedStep
 from orchestrator.app.run.prepared_steps import SourceOf, current_module
 from orchestrator.app.run.request import PlanRequest
@@ -61,6 +60,8 @@ def review(
     looks_ahead = takes_down is not None and len(takes_down.by_engine) > 1
     if not (asks or judges or looks_ahead):
         return Review()
+    from orchestrator.app.commands.plan import Planner  # here: most runs review nothing
+
     planner = Planner(
         replace(services, sink=_Without(services.sink, (PlanReady,) if asks else (Event,))),
         runner.steps,

@@ -270,9 +270,11 @@ def look_before_create(
     its absence counts as not proven.
     """
     services, step = context.services, context.prepared.step
+    if not (step.identity or step.search):
+        return plan
     lookup = ReferenceScope(session.deployment, step, inputs=inputs).look_up
     query, queries = doubt_queries(step, to_be_created(plan.journal.planned), lookup, plan.before)
-    if query.is_empty:
+    if not (query.imports or query.searches):
         return plan
     place = services.files.inside(context.evidence, "before-create")
     result = ask_provider(context, inputs, place, query)

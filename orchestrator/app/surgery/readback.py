@@ -76,7 +76,7 @@ class DoubtReadback:
         if not queries:
             return self.record
         result = QueryResult()
-        if not query.is_empty:
+        if query.imports or query.searches:
             result = ask_provider(self._context, self.inputs, self.evidence, query)
         at = services.clock.now()
         doubts_read = read_back(

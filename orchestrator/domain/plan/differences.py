@@ -59,10 +59,14 @@ def attribute_changes(
     differences = _differences(
         (), _marked(before, before_marks) or {}, _marked(after, after_marks) or {}
     )
-    return tuple(
-        _change(path, old, new, forces=any(_overlap(path, forced) for forced in replace_paths))
-        for path, old, new in differences
-    )
+    changes = []
+    for path, old, new in differences:
+        forces = any(
+            all(one == other for one, other in zip(path, forced, strict=False))
+            for forced in replace_paths
+        )
+        changes.append(_change(path, old, new, forces=forces))
+    return tuple(changes)
 
 
 def shown_value(value: Json, marks: Marks) -> Json:
@@ -226,12 +230,10 @@ def _pairs(
     if same_length and (old.keys() == new.keys() or len(old) * len(new) > _MOST_COMPARED):
         return [(index, index) for index in old if index in new]
     likeness = sorted(
-        (
-            (-_alike(item, other), here, there)
-            for here, item in old.items()
-            for there, other in new.items()
-            if isinstance(item, dict) and isinstance(other, dict)
-        ),
+        (-sum(other.get(key) == value for key, value in item.items() if value), here, there)
+        for here, item in old.items()
+        for there, other in new.items()
+        if isinstance(item, dict) and isinstance(other, dict)
     )
     pairs: list[tuple[int, int]] = []
     for score, here, there in likeness:
@@ -239,17 +241,6 @@ def _pairs(
         if score and not is_paired:
             pairs.append((here, there))
     return pairs
-
-
-def _alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
-    """
-    Return how many fields of two structures are equal and not empty.
-    """
-    return sum(other.get(key) == item for key, item in one.items() if item)
-
-
-def _overlap(path: Sequence[str | int], forced: Sequence[str | int]) -> bool:
-    return all(one == other for one, other in zip(path, forced, strict=False))
 
 
 def _change(path: ValuePath, before: Any, after: Any, *, forces: bool) -> AttributeChange:
@@ -278,15 +269,11 @@ def _is_absent(value: Any) -> bool:
     return value is None or (isinstance(value, list | dict) and not value)
 
 
-def _is_empty(value: Any) -> bool:
-    return value == "" or _is_absent(value)
-
-
 def _equivalent(before: Json, after: Json) -> bool:
     """
     Return whether both mean the same to a provider: nothing, or the same JSON.
     """
-    if _is_empty(before) and _is_empty(after):
+    if all(value == "" or _is_absent(value) for value in (before, after)):
         return True
     if isinstance(before, str) and isinstance(after, str):
         parsed = json_document(before)

@@ -78,13 +78,6 @@ class ProviderQuery(Struct, frozen=True):
     state: bytes = b""
 
     @property
-    def is_empty(self) -> bool:
-        """
-        Whether there is nothing to query.
-        """
-        return not (self.imports or self.searches or self.saved)
-
-    @property
     def targets(self) -> tuple[str, ...]:
         """
         The ``-target`` addresses of the plan; empty for a refresh of saved objects.
@@ -131,9 +124,9 @@ class QueryResult(Struct, frozen=True):
     key.
     """
 
-    imports: Mapping[str, Answer] = field(default_factory=dict)
-    searches: Mapping[int, Answer] = field(default_factory=dict)
-    saved: Mapping[ObjectKey, Answer] = field(default_factory=dict)
+    imports: dict[str, Answer] = field(default_factory=dict)
+    searches: dict[int, Answer] = field(default_factory=dict)
+    saved: dict[ObjectKey, Answer] = field(default_factory=dict)
 
 
 def unanswered(query: ProviderQuery, why: str) -> QueryResult:
@@ -156,14 +149,34 @@ def read_result(
     (all were refreshed); it does not tell whether an import exists.
     """
     read = _PlanMessages.of(messages, targets=frozenset((*query.targets, *query.saved)))
-    return QueryResult(
-        {address: _import_answer(read, address, id_) for address, id_ in query.imports.items()},
-        {number: _search_answer(read, number, s) for number, s in enumerate(query.searches)},
-        {
-            item.key: _saved_answer(query, read, address, item, succeeded=succeeded)
-            for address, item in query.saved.items()
-        },
-    )
+    result = QueryResult()
+    for address, id_ in query.imports.items():
+        # The engine reports the read before it says that nothing is there: missing outweighs it.
+        if address in read.missing:
+            result.imports[address] = Answer("absent")
+        elif address in read.present:
+            result.imports[address] = Answer("exists", (id_,))
+        else:
+            result.imports[address] = Answer("unknown", why=read.reason(address))
+    for number, search in enumerate(query.searches):
+        ids = read.lists.get(number)
+        if ids is None:
+            why = read.reason(_data_address(number, search))
+            result.searches[number] = Answer("unknown", why=why)
+        else:
+            result.searches[number] = Answer("exists" if ids else "absent", ids)
+    for address, item in query.saved.items():
+        if item.configuration in query.untrusted:
+            why = "its provider is configured from objects of this step"
+            answer = Answer("unknown", why=why)
+        elif address in read.lost:
+            answer = Answer("absent")
+        elif address in read.present or succeeded:
+            answer = Answer("exists", (item.id,) if item.id is not None else ())
+        else:
+            answer = Answer("unknown", why=read.reason(address, item.configuration))
+        result.saved[item.key] = answer
+    return result
 
 
 def refused_imports(
@@ -247,39 +260,6 @@ class _PlanMessages(Struct, frozen=True):
         if self.errors:
             return f"the plan failed elsewhere: {_line(self.errors[0])}"
         return "the engine reported nothing about it"
-
-
-def _import_answer(read: _PlanMessages, address: str, import_id: str) -> Answer:
-    # The engine reports the read before it says that nothing is there: missing outweighs present.
-    if address in read.missing:
-        return Answer("absent")
-    if address in read.present:
-        return Answer("exists", (import_id,))
-    return Answer("unknown", why=read.reason(address))
-
-
-def _search_answer(read: _PlanMessages, number: int, search: Search) -> Answer:
-    if number not in read.lists:
-        return Answer("unknown", why=read.reason(_data_address(number, search)))
-    ids = read.lists[number]
-    return Answer("exists" if ids else "absent", ids)
-
-
-def _saved_answer(
-    query: ProviderQuery,
-    read: _PlanMessages,
-    address: str,
-    item: StateObject,
-    *,
-    succeeded: bool,
-) -> Answer:
-    if item.configuration in query.untrusted:
-        return Answer("unknown", why="its provider is configured from objects of this step")
-    if address in read.lost:
-        return Answer("absent")
-    if address in read.present or succeeded:
-        return Answer("exists", (item.id,) if item.id is not None else ())
-    return Answer("unknown", why=read.reason(address, item.configuration))
 
 
 def _block(number: int, search: Search) -> dict[str, Json]:
