@@ -114,7 +114,7 @@ def _compensate_step(runner: CommandRunner[CompensateRequest], name: str) -> Out
     last = result.record.compensation
     runner.end(
         name,
-        StepStatus.ERROR if result.fault else StepStatus(str(result.record.status)),
+        StepStatus.ERROR if result.fault else StepStatus(result.record.status),
         changed=result.mutated,
         attempts=1,
         sequence=result.record.sequence,

@@ -103,7 +103,7 @@ def _step(inspection: Inspection, advice: Advice) -> RecoveryStep:
         record,
         step=step,
         target=str(inspection.summary.target(step)),
-        status=StepStatus(str(record.status)) if record else StepStatus.PENDING,
+        status=StepStatus(record.status) if record else StepStatus.PENDING,
         condition=inspection.condition(step),
         situation=advice.situation,
         hint=_hint(context, fault) if fault else None,

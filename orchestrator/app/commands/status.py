@@ -138,7 +138,7 @@ def outputs_of(
                 StepOutputs(
                     step=step,
                     target=str(summary.target(step)),
-                    status=StepStatus(str(record.status)) if record else StepStatus.PENDING,
+                    status=StepStatus(record.status) if record else StepStatus.PENDING,
                     outputs=record.outputs if record else {},
                     sensitive_outputs=record.sensitive_outputs if record else (),
                 )
@@ -201,7 +201,7 @@ def _recorded(
         record,
         step=target.step,
         target=str(target),
-        status=StepStatus(str(record.status)),
+        status=StepStatus(record.status),
         condition=condition,
         last_run_status=runs.get((record.run_id, target.step)),
         last_error_code=record.error.code if record.error else None,
@@ -316,7 +316,7 @@ def _pending(
 # What a pipeline expects of a blueprint: ``status --expect``.
 
 
-GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
+GONE = tuple(StepStatus(status) for status in NOTHING_THERE)
 
 
 def check_expectation(

@@ -194,9 +194,7 @@ class _RunEnd(Struct, frozen=True):
                 exit_code=exit_code,
                 verdict=str(self.verdict or "unknown"),
                 steps=session.run.steps,
-                recorded={
-                    record.target.step: StepStatus(str(record.status)) for record in self.records
-                },
+                recorded={record.target.step: StepStatus(record.status) for record in self.records},
                 alive=_alive(self.records, session.run.steps),
                 outputs=_outputs(session.run, self.records),
                 next=self._next_commands(),

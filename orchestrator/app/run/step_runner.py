@@ -319,7 +319,7 @@ class StepRunner:
                 "updated": resources.updated,
                 "replaced": resources.replaced,
             }
-        status = StepStatus.ERROR if restored else StepStatus(str(record.status))
+        status = StepStatus.ERROR if restored else StepStatus(record.status)
         self.end(name, status, changed=result.mutated, **row)
         well = record.status in READY if verb != "destroy" else gone
         return Outcome(ready=well and not restored)
@@ -339,7 +339,7 @@ class StepRunner:
             "in_doubt": entry.resources.in_doubt,
             **changes,
         }
-        self.end(name, StepStatus(str(entry.status)), **row)
+        self.end(name, StepStatus(entry.status), **row)
         return Outcome(ready=True)
 
     def end_with_error(self, name: str, exc: OrchestratorError, *, attempts: int = 1) -> Outcome:
@@ -397,7 +397,7 @@ class StepRunner:
         record = self.steps.recorded(name)
         self.end(
             name,
-            StepStatus(str(record.status)),
+            StepStatus(record.status),
             sequence=record.sequence,
             absence=record.absence,
             deleted=record.resources.deleted,

@@ -24,7 +24,7 @@ from orchestrator.domain.record.run_record import Lease, RunRecord
 from orchestrator.domain.record.states import NOTHING_THERE, Status, StepStatus
 from orchestrator.domain.text import Word
 
-GONE = tuple(StepStatus(str(status)) for status in NOTHING_THERE)
+GONE = tuple(StepStatus(status) for status in NOTHING_THERE)
 
 
 class EvidenceFile(JsonModel):

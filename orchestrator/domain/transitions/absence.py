@@ -372,19 +372,12 @@ def unapplied_fault(resources: Resources, why: str = "") -> Fault:
 
 def engine_fault(command: Command, evidence: MutationEvidence, doubts: Sequence[Doubt]) -> Fault:
     phase: Phase = "destroy" if command == "destroy" else "apply"
-    if command in SURGERY:
+    if evidence.lock is not None:
+        phase = "lock"
+    elif command in SURGERY:
         phase = "surgery"
     errors = evidence.journal.errors
     code, summary = _reason(evidence, doubts)
-    if evidence.lock is not None:
-        phase = "lock"
-    if errors and code == "engine_failed":
-        first = errors[0]
-        summary = f"{first.address}: {first.summary}" if first.address else first.summary
-        if first.summary == _STALE:
-            code, summary = "stale_plan", "the provider state has moved since it was planned"
-        elif first.summary.startswith(_UNAPPROVED):
-            code, summary = "never_started", "the engine requested approval and got none"
     return Fault(
         code=code,
         phase=phase,
@@ -408,7 +401,8 @@ def _reason(evidence: MutationEvidence, doubts: Sequence[Doubt]) -> tuple[str, s
         return "deadline", "its timeout passed; the engine was stopped"
     if evidence.stopped:
         return "stopped", "stopped by a signal"
-    crashed = any(error.summary.startswith(CRASHED) for error in evidence.journal.errors)
+    errors = evidence.journal.errors
+    crashed = any(error.summary.startswith(CRASHED) for error in errors)
     if evidence.exit_code is None and not crashed:
         return "killed", "the engine ended without leaving its answer"
     if evidence.state is None:
@@ -417,5 +411,13 @@ def _reason(evidence: MutationEvidence, doubts: Sequence[Doubt]) -> tuple[str, s
     if evidence.exit_code == 0 and doubts:
         names = ", ".join(doubt.address for doubt in doubts)
         return "in_doubt", f"in doubt: {names}"
+    if errors:
+        first = errors[0]
+        if first.summary == _STALE:
+            return "stale_plan", "the provider state has moved since it was planned"
+        if first.summary.startswith(_UNAPPROVED):
+            return "never_started", "the engine requested approval and got none"
+        where = f"{first.address}: " if first.address else ""
+        return "engine_failed", f"{where}{first.summary}"
     stderr = " ".join(evidence.stderr.split())[:300]
     return "engine_failed", stderr or f"the engine ended with exit code {evidence.exit_code}"

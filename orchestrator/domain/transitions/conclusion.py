@@ -97,9 +97,9 @@ def conclude(
     ).resources()
     carried = _carried_doubts(marker.resources.in_doubt, resources)
     fresh = (doubt.model_copy(update={"at": stamp.at}) for doubt in resources.in_doubt)
-    resources = resources.model_copy(update={"in_doubt": (*carried, *fresh)})
-    released = released_objects(marker, evidence.state, resources, stamp.at)
-    resources = resources.model_copy(update={"released": released})
+    doubts = (*carried, *fresh)
+    released = _released(marker, evidence.state, doubts, stamp.at)
+    resources = resources.model_copy(update={"in_doubt": doubts, "released": released})
     if command == "destroy":
         return _end_destroy(marker, before, evidence, resources, stamp)
     findings = evidence.absence_findings
@@ -381,8 +381,8 @@ def forgotten_refs(marker: OperationRecord) -> tuple[ObjectRef, ...]:
     return tuple(ref for ref in marker.resources.inventory if ref.name in names)
 
 
-def released_objects(
-    marker: OperationRecord, state: PulledState | None, resources: Resources, at: datetime
+def _released(
+    marker: OperationRecord, state: PulledState | None, doubts: Sequence[Doubt], at: datetime
 ) -> tuple[ReleasedObject, ...]:
     """
     Return the objects that the mutation of ``marker`` released: its inventory, except what
@@ -391,7 +391,7 @@ def released_objects(
     if state is None:
         return ()
     ids = {(item.type, item.id) for item in state.objects}
-    doubts = {doubt.key for doubt in resources.in_doubt}
+    doubtful = {doubt.key for doubt in doubts}
     forgotten = {ref.key for ref in forgotten_refs(marker)}
     deleted = {
         item.doubt.key
@@ -402,7 +402,7 @@ def released_objects(
     released = []
     for ref in marker.resources.inventory:
         key = ref.key
-        if (ref.type, ref.id) in ids or key in doubts or key in deleted:
+        if (ref.type, ref.id) in ids or key in doubtful or key in deleted:
             continue
         if ref.id is None and ref.address in state.addresses:
             continue

@@ -141,7 +141,7 @@ def mark(
             inventory=(*state.inventory, *unconfirmed_objects(before, doubts)),
             in_doubt=tuple(doubts),
         ),
-        "settled": _settled(before, settled),
+        "settled": (*(before.settled if before else ()), *settled),
     }
     if command == "apply":
         changes.update({**_NO_HOOKS, "warnings": tuple(warnings)})
@@ -290,7 +290,7 @@ def unchanged(
     """
     changes: EntryChanges = {
         "resources": Resources(inventory=state.inventory),
-        "settled": _settled(before, settled),
+        "settled": (*(before.settled if before else ()), *settled),
         "verification": verification,
         "warnings": tuple(warnings),
         "absence": None,
@@ -405,9 +405,3 @@ def released(before: OperationRecord, stamp: EntryStamp, *, run_id: str) -> Oper
         "run_record": f"runs/{run_id}",
     }
     return next_entry(before, stamp, Trigger.RELEASE, changes)
-
-
-def _settled(
-    before: OperationRecord | None, fresh: Sequence[SettledDoubt]
-) -> tuple[SettledDoubt, ...]:
-    return (*(before.settled if before else ()), *fresh)
