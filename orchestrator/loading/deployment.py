@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from orchestrator.backend_location import location
@@ -39,7 +40,6 @@ from orchestrator.loading.linking import StepLinker, StoredModule, check_values,
 from orchestrator.loading.reference_rules import known_values
 from orchestrator.loading.schema import (
     DEFAULT,
-    RawBlueprint,
     effective_blueprint,
     merge_step,
     parse_blueprint,
@@ -70,9 +70,7 @@ def check_state_locations(reading: ReadBlueprint, inputs: Mapping[str, InputValu
     """
     places: dict[str, dict[Target, Location]] = {}
     for other in _declared_blueprints(reading):
-        own = other.path == reading.path and other.effective.name == reading.effective.name
-        other = reading if own else other
-        values = inputs if own else _written_inputs(other)
+        values = inputs if other is reading else _written_inputs(other)
         for target, at, place in _places(other, values):
             places.setdefault(place, {}).setdefault(target, at)
     here = (reading.blueprint.name, reading.effective.name)
@@ -92,40 +90,32 @@ def _declared_blueprints(reading: ReadBlueprint) -> Iterator[ReadBlueprint]:
     """
     Yield the project's blueprints in each of their environments, this one included.
     """
-    yield from _environments(reading, reading.blueprint, reading.path)
+    blueprints = {reading.path: reading.blueprint}
     names_places = "backend" in read_text(reading.path, shown=str(reading.path))
-    for paths in reading.project.blueprints().values():
-        for path in paths:
-            if path == reading.path:
+    for path in [path for paths in reading.project.blueprints().values() for path in paths]:
+        with suppress(Invalid):  # it is told when it is loaded itself
+            text = read_text(path, shown=str(path))
+            # Without one its states lie below a directory of its own name.
+            if path not in blueprints and (names_places or "backend" in text):
+                tree = parse_document(text, file=reading.project.show(path))
+                blueprints[path] = parse_blueprint(tree, Problems())
+    for path, blueprint in blueprints.items():
+        for name in tuple(blueprint.environments) or (DEFAULT,):
+            if (path, name) == (reading.path, reading.effective.name):
+                yield reading
                 continue
-            try:
-                text = read_text(path, shown=str(path))
-                # Without one its states lie below a directory of its own name.
-                if "backend" not in text and not names_places:
-                    continue
-                shown = reading.project.show(path)
-                blueprint = parse_blueprint(parse_document(text, file=shown), Problems())
-            except Invalid:
-                continue  # it is told when it is loaded itself
-            yield from _environments(reading, blueprint, path)
-
-
-def _environments(
-    reading: ReadBlueprint, blueprint: RawBlueprint, path: Path
-) -> Iterator[ReadBlueprint]:
-    for name in tuple(blueprint.environments) or (DEFAULT,):
-        effective, ignored = effective_blueprint(blueprint, name), Problems()
-        yield replace(
-            reading,
-            project=replace(reading.project, environ={}),
-            selection=BlueprintSelection(blueprint.name),
-            path=path,
-            blueprint=blueprint,
-            effective=effective,
-            raw_steps=parse_steps(blueprint, effective, ignored),
-            backend=parse_backend(effective.settings.get("backend"), ignored),
-            problems=ignored,
-        )
+            effective, ignored = effective_blueprint(blueprint, name), Problems()
+            yield replace(
+                reading,
+                project=replace(reading.project, environ={}),
+                selection=BlueprintSelection(blueprint.name),
+                path=path,
+                blueprint=blueprint,
+                effective=effective,
+                raw_steps=parse_steps(blueprint, effective, ignored),
+                backend=parse_backend(effective.settings.get("backend"), ignored),
+                problems=ignored,
+            )
 
 
 def _written_inputs(reading: ReadBlueprint) -> Mapping[str, InputValue]:

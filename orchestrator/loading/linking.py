@@ -203,7 +203,7 @@ class StepLinker(Struct, frozen=True):
                 rules = ReferenceRules("verify", inputs=variables, outputs=module.outputs)
                 rules.check(check.settings, problems)
             if check.settings.literal:
-                settings = check.settings.resolve(_no_value).value
+                settings = check.settings.resolve(lambda _: Resolved(None)).value
                 for message in validate_check(check.kind, settings):
                     problems.add(f"{check.kind}: {message}", check.settings.location())
 
@@ -274,10 +274,6 @@ def _converted(template: Template, variable: Variable | None, problems: Problems
         return template
     what = f"variable {variable.name!r}"
     return Template(convert(_type_of(variable), node, problems, what=what), node)
-
-
-def _no_value(_: object) -> Resolved:
-    return Resolved(None)
 
 
 # The hooks of a step.
