@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from datetime import datetime
 
 from orchestrator.app.inspection.inspection import Inspection
@@ -61,7 +61,8 @@ def recover(
         tried = record and with_failed_attempt(record, inspection.history.failed_attempt(step))
         conditions[step] = (tried, inspection.condition(step))
     waiting = any(row.status is StepStatus.PENDING or row.blocked_by for row in rows)
-    verified = _last_verified(inspection.history.runs)
+    ended_ok = [run for run in inspection.history.runs if _ended_ok(run)]
+    verified = next((run for run in ended_ok if not _unverified(run)), None)
     orphaned = orphaned_targets(summary, inspection.records.values())
     refusal = inspection.refusal
     beyond = (
@@ -77,7 +78,7 @@ def recover(
         selected=() if steps is None else tuple(listed),
         steps=rows,
         last_verified_run=verified.run_id if verified else None,
-        manual_gap=None if verified else _gap(summary, inspection.history.runs),
+        manual_gap=None if verified else _gap(summary, next(iter(ended_ok), None)),
         orphaned=orphaned,
         next=(
             *(about_unrecorded(summary, refusal) if inspection.unrecorded else ()),
@@ -162,19 +163,11 @@ def _evidence(inspection: Inspection, context: RecoveryContext) -> StepEvidence:
     )
 
 
-def _last_verified(runs: Sequence[RunRecord]) -> RunRecord | None:
+def _gap(summary: BlueprintSummary, newest: RunRecord | None) -> ManualGap:
     """
-    Return the newest run in which every step ended ok and verified.
-    """
-    return next((run for run in runs if _ended_ok(run) and not _unverified(run)), None)
-
-
-def _gap(summary: BlueprintSummary, runs: Sequence[RunRecord]) -> ManualGap:
-    """
-    Return why there is no verified run.
+    Return why there is no verified run; ``newest`` is the newest that ended ok.
     """
     where = f"{summary.blueprint}/{summary.environment}"
-    newest = next((run for run in runs if _ended_ok(run)), None)
     if newest is None:
         message = (
             f"no run of {where} is known that ended ok: there is nothing to roll back to, and a "

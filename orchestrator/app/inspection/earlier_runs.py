@@ -234,11 +234,7 @@ class RunHistory:
     ) -> None:
         self._reader = reader
         self._place = (summary.project, summary.blueprint, summary.environment)
-        self._given = run_ids
-
-    @cached_property
-    def _ids(self) -> Sequence[str]:
-        return self._reader.run_ids()[:READ] if self._given is None else self._given
+        self._ids = reader.run_ids()[:READ] if run_ids is None else run_ids
 
     @cached_property
     def runs(self) -> list[RunRecord]:
@@ -310,15 +306,6 @@ class RunHistory:
             return False
         run, code = found[0], found[1].error.code
         return code == "unrecorded_state" or (run.command == "adopt" and code != "nothing_to_adopt")
-
-    def is_unmoved(self, step: str, record: OperationRecord) -> bool:
-        """
-        Return whether the newest run with the step was a failed move of its provider state: one
-        that succeeded leaves the error that the record had.
-        """
-        last = self.last_run(step)
-        failed = last is not None and last[1].error not in (None, record.error)
-        return failed and last is not None and last[0].command == "move"
 
     def is_moving(self, record: OperationRecord | None) -> bool:
         """

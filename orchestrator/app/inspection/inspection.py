@@ -13,7 +13,6 @@ from pathlib import Path
 from orchestrator.app.inspection.earlier_runs import RunHistory
 from orchestrator.app.inspection.read_context import LifeSigns, ReadContext
 from orchestrator.domain.blueprint.blueprint import BlueprintSummary
-from orchestrator.domain.blueprint.graph import Graph
 from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.destroy import ancestors, applied_graph, owners, retention
 from orchestrator.domain.record.record import (
@@ -76,25 +75,23 @@ class Inspection:
             if record.status is Status.RUNNING
         }
 
+        # The newest record of each step; of one that does not exist, with the newest attempt that
+        # failed before it was recorded.
+        self.newest: dict[str, OperationRecord] = {
+            step: with_failed_attempt(record, self.history.failed_attempt(step))
+            if record.status in NOTHING_THERE
+            else record
+            for step, record in {**self.records, **self.spooled}.items()
+        }
+        self._applied_graph = applied_graph(summary.graph, self.records)
+        self._owners = owners(summary, self.newest)
+
     @cached_property
     def unrecorded(self) -> bool:
         """
         Whether neither a record nor a run of the blueprint in the environment is known here.
         """
         return not (self.records or self.spooled or self.history.runs)
-
-    @cached_property
-    def newest(self) -> Mapping[str, OperationRecord]:
-        """
-        The newest record of each step, spooled or stored; of one that does not exist, with the
-        newest attempt that failed before it was recorded.
-        """
-        return {
-            step: with_failed_attempt(record, self.history.failed_attempt(step))
-            if record.status in NOTHING_THERE
-            else record
-            for step, record in {**self.records, **self.spooled}.items()
-        }
 
     def condition(self, step: str) -> Condition | None:
         """
@@ -144,14 +141,6 @@ class Inspection:
             return str(record.status if record else StepStatus.PENDING)
         fault = self.history.fault(step, record)
         return "its provider state is elsewhere" if fault and fault.code in MISPLACED else None
-
-    @cached_property
-    def _applied_graph(self) -> Graph:
-        return applied_graph(self.summary.graph, self.records)
-
-    @cached_property
-    def _owners(self) -> Mapping[str, str]:
-        return owners(self.summary, self.newest)
 
     def facts(self, step: str, record: OperationRecord | None) -> StepFacts:
         history = self.history
@@ -225,7 +214,14 @@ class Inspection:
         if record is None:
             return None
         is_bound = record.status not in (Status.RUNNING, *NOTHING_THERE)
-        unmoved = is_bound and self.history.is_unmoved(step, record)
+        last = self.history.last_run(step)
+        # A move that succeeded leaves the error that the record had.
+        unmoved = (
+            is_bound
+            and last is not None
+            and last[0].command == "move"
+            and last[1].error not in (None, record.error)
+        )
         return "backend_changed" if unmoved or self.history.is_moving(record) else None
 
     @cached_property
