@@ -22,9 +22,9 @@ from orchestrator.domain.recovery.command_line import RecordedBlueprint
 from orchestrator.domain.recovery.commands import offers
 from orchestrator.domain.recovery.context import RecoveryContext, Remedy, StepFacts
 from orchestrator.domain.recovery.messages import hint_of
-from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
+from orchestrator.errors import Refused
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
 from tests.golden.streams import CAPACITY, RUN, at
@@ -130,10 +130,10 @@ FAILED: dict[str, Json] = {
     "last_error": APPLY.summary,
 }
 SCOPE = "aws (region=eu-west-1)"
-UNVERIFIED = Blocker(
+UNVERIFIED = Refused(
     "unverified",
     f"compute was not verified in run {EARLIER}: it has no checks",
-    "go back to it all the same with --unverified REASON",
+    hint="go back to it all the same with --unverified REASON",
 )
 
 

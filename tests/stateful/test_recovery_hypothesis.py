@@ -22,7 +22,7 @@ from orchestrator.domain.recovery.context import (
     Situation,
     StepFacts,
 )
-from orchestrator.domain.recovery.rerun_rules import Blocker
+from orchestrator.errors import Refused
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
@@ -82,7 +82,10 @@ children = st.lists(texts, max_size=1).map(tuple)
 
 
 blockers = st.builds(
-    Blocker, st.sampled_from(["unverified", "snapshot_missing"]), st.just("no"), st.just("hint")
+    Refused,
+    st.sampled_from(["unverified", "snapshot_missing"]),
+    st.just("no"),
+    hint=st.just("hint"),
 )
 
 

@@ -38,8 +38,8 @@ from orchestrator.domain.recovery.messages import (
     SITUATION_DESCRIPTIONS,
     hint_of,
 )
-from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.text import Json
+from orchestrator.errors import Refused
 from tests.fakes.clock import START
 from tests.fakes.entries import entry
 from tests.fakes.journals import refs
@@ -84,9 +84,9 @@ FOREIGN, UNPROVEN = (
     if FOUND.readback is not None
 )
 FULL = StepFacts(failed_run="R1", earlier_run="R0", compensates=True)
-MISSING = Blocker("snapshot_missing", "it is not in the store", "redeploy")
+MISSING = Refused("snapshot_missing", "it is not in the store", hint="redeploy")
 CUT = HookResult(verdict="unknown", by="undo", run_id="R1", at=START)
-UNVERIFIED = Blocker("unverified", "R0 was not verified", "--unverified")
+UNVERIFIED = Refused("unverified", "R0 was not verified", hint="--unverified")
 DOUBTFUL = Resources(in_doubt=(LOST,), inventory=refs("aws_vpc.this vpc-1"))
 
 

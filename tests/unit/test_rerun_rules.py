@@ -12,8 +12,6 @@ from orchestrator.domain.record.record import Attempt, Fault, OperationRecord, V
 from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.rerun_rules import (
-    Blocker,
-    Skip,
     deployment_blob,
     failed_run,
     promotion_blocker,
@@ -25,6 +23,7 @@ from orchestrator.domain.recovery.rerun_rules import (
 )
 from orchestrator.domain.target import Target
 from orchestrator.domain.text import Json
+from orchestrator.errors import Refused
 from tests.fakes.clock import START
 from tests.fakes.entries import entry, run_record
 
@@ -55,14 +54,14 @@ def record(
     return entry(Target("web", "prod", step), status=status, run_id=run_id, **fields)
 
 
-def reason(found: Blocker | Skip | None) -> str:
+def reason(found: Refused | str | None) -> str:
     """
     The reason code; "left alone" or "possible" where nothing forbids it.
     """
     match found:
-        case Blocker():
+        case Refused():
             return found.reason
-        case Skip():
+        case str():
             return "left alone"
         case None:
             return "possible"
@@ -107,7 +106,7 @@ def test_only_a_run_that_the_records_name_is_repeated(
     Where the records of failed steps name one run it is that one; else it must be named.
     """
     found = run_to_repeat(records)
-    assert (found.reason if isinstance(found, Blocker) else found) == expected
+    assert (found.reason if isinstance(found, Refused) else found) == expected
 
 
 def test_several_runs_are_all_named() -> None:
@@ -115,7 +114,7 @@ def test_several_runs_are_all_named() -> None:
     The reader can choose: each failed step with its run.
     """
     found = run_to_repeat([record("error"), record("error", BEFORE, step="network")])
-    assert isinstance(found, Blocker)
+    assert isinstance(found, Refused)
     assert f"server in {RUN}" in found.message
     assert f"network in {BEFORE}" in found.message
 

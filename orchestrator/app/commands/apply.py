@@ -38,7 +38,7 @@ from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import StepRunChanges
 from orchestrator.domain.record.states import READY
-from orchestrator.domain.recovery.rerun_rules import Blocker, Skip, snapshot_blob
+from orchestrator.domain.recovery.rerun_rules import snapshot_blob
 from orchestrator.errors import (
     InDoubt,
     Invalid,
@@ -103,7 +103,7 @@ def carried_over(runner: StepRunner, name: str) -> StepRunChanges:
 
 
 #: Says of a step why it is left alone, or what forbids to work on it; None: it is worked on.
-SkipRule = Callable[[str, OperationRecord | None], Skip | Blocker | None]
+SkipRule = Callable[[str, OperationRecord | None], str | Refused | None]
 
 
 def apply(services: Services, deployment: Deployment, request: ApplyRequest) -> int:
@@ -114,13 +114,13 @@ def apply(services: Services, deployment: Deployment, request: ApplyRequest) -> 
     return run(services, deployment, request, partial(work, source=current_module, rule=rule))
 
 
-def skip_finished(_step: str, record: OperationRecord | None) -> Skip | None:
+def skip_finished(_step: str, record: OperationRecord | None) -> str | None:
     """
     Skip a step that is ok, unless it was compensated since, or that was tried.
     """
     if record is None or record.status not in READY or record.compensation is not None:
         return None
-    return Skip("already ok")
+    return "already ok"
 
 
 def work(
@@ -186,15 +186,15 @@ def _select_steps(runner: StepRunner, selected: Sequence[str], rule: SkipRule | 
     forbidden.
     """
     to_apply: list[str] = []
-    forbidden: list[Blocker] = []
+    forbidden: list[Refused] = []
     for step in selected:
         match rule(step, runner.steps.records.get(step)) if rule else None:
             case None:
                 to_apply.append(step)
-            case Skip(why):
+            case str(why):
                 runner.end_skipped(step, why, **carried_over(runner, step))
-            case Blocker() as blocker:
-                forbidden.append(blocker)
+            case refused:
+                forbidden.append(refused)
     if forbidden:
         raise refusal(forbidden)
     return to_apply

@@ -39,7 +39,7 @@ from orchestrator.domain.record.verdicts import is_unmade
 from orchestrator.domain.recovery.command_line import command_line
 from orchestrator.domain.redaction import redacted
 from orchestrator.domain.target import hook_of
-from orchestrator.domain.text import ValuePath, did_you_mean
+from orchestrator.domain.text import did_you_mean
 from orchestrator.domain.transitions.transitions import observed
 from orchestrator.domain.values import replace
 from orchestrator.errors import (
@@ -67,7 +67,11 @@ def check_unavailable(
     needed: list[str] = []
     for step_name in selected:
         step = steps.deployment.steps[step_name]
-        secrets = _secrets(steps, step_name)
+        text = recorded_inputs_text(steps.services, steps.records.get(step_name))
+        recorded = (
+            read_recorded_inputs(text, lambda _path, _origin: None) if text is not None else None
+        )
+        secrets = recorded.secrets if recorded is not None else {}  # names, by path
         used.update(secrets.values())
         used.update(name for template in step.providers.values() for name in _named(template))
         for name in names:
@@ -90,16 +94,6 @@ def check_unavailable(
         )
 
 
-def _secrets(steps: PreparedSteps, step: str) -> Mapping[ValuePath, str]:
-    """
-    Return the names of the secrets in a step's recorded inputs, by path.
-    """
-    text = recorded_inputs_text(steps.services, steps.records.get(step))
-    return (
-        read_recorded_inputs(text, lambda _path, _origin: None).secrets if text is not None else {}
-    )
-
-
 def _uses(
     steps: PreparedSteps, step: Step, name: str, variables: set[str], *, before_destroy: bool
 ) -> Iterator[str]:
@@ -109,19 +103,15 @@ def _uses(
             yield "a provider configuration in the module"
     if any(name in _named(template) for template in step.providers.values()):
         yield "a provider configuration in the blueprint"
-    own = {f"inputs.{variable}" for variable in variables} | {name}
-    if before_destroy and any(own & _named(template) for template in _last_work(step)):
-        yield "before_destroy"
-
-
-def _last_work(step: Step) -> tuple[Template, ...]:
+    templates: tuple[Template, ...] = ()
     match step.before_destroy:
         case CommandHook(argv, environment):
-            return argv, environment
+            templates = (argv, environment)
         case ModuleHook(root):
-            return *root.inputs.values(), *root.providers.values()
-        case None:
-            return ()
+            templates = (*root.inputs.values(), *root.providers.values())
+    own = {f"inputs.{variable}" for variable in variables} | {name}
+    if before_destroy and any(own & _named(template) for template in templates):
+        yield "before_destroy"
 
 
 def _named(template: Template) -> set[str]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 
 from orchestrator.app.commands.apply import SkipRule, apply, skip_finished, work
-from orchestrator.app.inspection.earlier_runs import PriorRun, refusal, run_to_redeploy
+from orchestrator.app.inspection.earlier_runs import PriorRun, run_to_redeploy
 from orchestrator.app.run.prepared_steps import PreparedSteps, SourceOf
 from orchestrator.app.run.request import (
     ApplyRequest,
@@ -33,8 +33,6 @@ from orchestrator.domain.record.record import Lineage, OperationRecord
 from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import (
-    Blocker,
-    Skip,
     missing_snapshot,
     module_blobs,
     promotion_blocker,
@@ -56,7 +54,7 @@ def retry(
     stored = _snapshots(services)
     request = _with_failed_targets(services, request, earlier.record)
 
-    def rule(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
+    def rule(step: str, record: OperationRecord | None) -> str | Refused | None:
         return retry_blocker(earlier.record, step, record, stored)
 
     return _repeat(services, deployment, request, earlier, rule)
@@ -92,7 +90,7 @@ def rollback(
         raise Refused("reason_missing", "rollback needs a reason", hint="add --reason WHY")
     stored, unverified = _snapshots(services), request.unverified is not None
 
-    def rule(step: str, _: OperationRecord | None) -> Blocker | None:
+    def rule(step: str, _: OperationRecord | None) -> Refused | None:
         return rollback_blocker(earlier.record, step, stored, unverified=unverified)
 
     return _repeat(services, deployment, request, earlier, rule)
@@ -122,7 +120,7 @@ def promote(
     Apply the modules of another run with this environment's inputs, and return the exit code.
     """
 
-    def rule(step: str, record: OperationRecord | None) -> Skip | Blocker | None:
+    def rule(step: str, record: OperationRecord | None) -> str | Refused | None:
         blocker = promotion_blocker(earlier.record, step, earlier.modules)
         return blocker or (skip_finished(step, record) if request.unfinished else None)
 
@@ -193,7 +191,7 @@ def module_of_run(earlier: PriorRun) -> SourceOf:
         snapshot, lock = module_blobs(row) or (None, None)
         archive = read(steps.services, snapshot) if snapshot else None
         if archive is None or row.module_digest is None:
-            raise refusal([missing_snapshot(earlier.record, row)])
+            raise missing_snapshot(earlier.record, row)
         unpacked = unpacked_snapshot(steps.services, row.module_digest, archive)
         return ModuleSource(unpacked, read(steps.services, lock) if lock else None)
 

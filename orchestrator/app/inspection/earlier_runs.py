@@ -19,8 +19,6 @@ from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import StepStatus
 from orchestrator.domain.recovery.rerun_rules import (
     APPLYING,
-    Blocker,
-    Skip,
     deployment_blob,
     failed_run,
     promotion_blocker,
@@ -141,9 +139,9 @@ def run_to_redeploy(
     return _certain(run_to_follow(chosen or records))
 
 
-def _certain(result: str | Blocker) -> str:
-    if isinstance(result, Blocker):
-        raise refusal([result])
+def _certain(result: str | Refused) -> str:
+    if isinstance(result, Refused):
+        raise result
     return result
 
 
@@ -171,7 +169,7 @@ def read_prior_run(
         run_id, run, stored, project=project, blueprint=blueprint, environment=environment
     )
     if blocker is not None:
-        raise refusal([blocker])
+        raise blocker
     assert run is not None, "an unknown run is a blocker"
     assert run.deployment is not None, "so is one without a deployment"
     text = store.blob(deployment_blob(run.deployment)) or b""
@@ -195,7 +193,7 @@ def check_promotable(stored: Collection[str], run: RunRecord, steps: Sequence[st
         raise refusal(blockers)
 
 
-def refusal(blockers: Sequence[Blocker]) -> Refused:
+def refusal(blockers: Sequence[Refused]) -> Refused:
     """
     Return an error with all blockers, with the reason and hint of the first.
     """
@@ -324,7 +322,7 @@ class RunHistory:
         blobs = self._reader.store.blobs
         return frozenset((*blobs(deployment_blob("")), *blobs(snapshot_blob(""))))
 
-    def _run_blocker(self, run_id: str, run: RunRecord | None) -> Blocker | None:
+    def _run_blocker(self, run_id: str, run: RunRecord | None) -> Refused | None:
         project, blueprint, environment = self._place
         return run_blocker(
             run_id,
@@ -335,7 +333,7 @@ class RunHistory:
             environment=environment,
         )
 
-    def retry(self, step: str, record: OperationRecord | None) -> tuple[str | None, Blocker | None]:
+    def retry(self, step: str, record: OperationRecord | None) -> tuple[str | None, Refused | None]:
         """
         Return the failed run from which the step can be retried, and the blocker of that retry.
         """
@@ -350,7 +348,7 @@ class RunHistory:
         if run is None or blocker is not None:
             return run_id, blocker
         obstacle = retry_blocker(run, step, record, self._stored)
-        return (None, None) if isinstance(obstacle, Skip) else (run_id, obstacle)
+        return (None, None) if isinstance(obstacle, str) else (run_id, obstacle)
 
     def _run(self, run_id: str) -> RunRecord | None:
         """
@@ -363,7 +361,7 @@ class RunHistory:
 
     def rollback(
         self, step: str, record: OperationRecord | None
-    ) -> tuple[str | None, Blocker | None]:
+    ) -> tuple[str | None, Refused | None]:
         """
         Return the newest earlier run that the step can be rolled back to, else the blocker of the
         newest run in which the step ended ok.

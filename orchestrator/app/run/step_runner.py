@@ -1,7 +1,7 @@
 """
 Runs the steps of one run: selects, prepares, settles, works on and reports them.
 
-`StepRunner.run` is the only loop over steps of mutating commands; a `StepPolicy` says what a
+`StepRunner.run` is the only loop over steps of mutating commands; its arguments say what a
 command does with each.
 """
 

@@ -14,9 +14,8 @@ from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.record import Command, OperationRecord
 from orchestrator.domain.record.states import Condition, Status
 from orchestrator.domain.recovery.command_line import BlueprintAddress, adoption_options
-from orchestrator.domain.recovery.rerun_rules import Blocker
 from orchestrator.domain.target import HookKind
-from orchestrator.errors import StoreReason
+from orchestrator.errors import Refused, StoreReason
 
 
 class Remedy(StrEnum):
@@ -132,7 +131,7 @@ class StepFacts(Struct, frozen=True):
     failed_run: str | None = None
     changed_secrets: tuple[str, ...] = ()
     earlier_run: str | None = None
-    blockers: Mapping[Remedy, Blocker] = field(default_factory=dict)
+    blockers: Mapping[Remedy, Refused] = field(default_factory=dict)
     rerun_inputs: str | None = None
     compensates: bool = False
     hook_doubts: Mapping[HookKind, str] = field(default_factory=dict)

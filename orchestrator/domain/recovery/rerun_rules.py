@@ -2,40 +2,20 @@
 Rules for repeating a run: retry, rollback and promotion, judged by records alone.
 
 Each function is called before the remedy is offered and again when it is executed, so both say the
-same. A `Blocker` forbids it. Nothing here reads or writes anything.
+same: the refusal. Nothing here reads or writes anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from msgspec import Struct
-
 from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.record.run_record import RunRecord, StepRun
 from orchestrator.domain.record.states import READY, Status, StepStatus
-from orchestrator.errors import Reason
+from orchestrator.errors import Refused
 
 #: The commands whose runs apply; only these can be repeated.
 APPLYING = ("apply", "retry", "redeploy", "rollback")
-
-
-class Blocker(Struct, frozen=True):
-    """
-    The reason why a run cannot be repeated: stable code, sentence, hint.
-    """
-
-    reason: Reason
-    message: str
-    hint: str = ""
-
-
-class Skip(Struct, frozen=True):
-    """
-    The reason why a retry skips the step.
-    """
-
-    reason: str
 
 
 def deployment_blob(deployment: str) -> str:
@@ -76,7 +56,7 @@ def failed_run(record: OperationRecord) -> str | None:
     return attempt.run_id if attempt is not None and failed else None
 
 
-def run_to_repeat(records: Sequence[OperationRecord]) -> str | Blocker:
+def run_to_repeat(records: Sequence[OperationRecord]) -> str | Refused:
     """
     Return the one run that the records name as failed; no other is guessed.
     """
@@ -85,33 +65,35 @@ def run_to_repeat(records: Sequence[OperationRecord]) -> str | Blocker:
     return _single_run(runs, "failed")
 
 
-def run_to_follow(records: Sequence[OperationRecord]) -> str | Blocker:
+def run_to_follow(records: Sequence[OperationRecord]) -> str | Refused:
     """
     Return the run that a new attempt follows: the failed one, else the one that all records come
     from.
     """
     if not records:
         first = "`orchestrator apply` is the first attempt"
-        return Blocker("unknown_run", "no run of it is known here", first)
+        return Refused("unknown_run", "no run of it is known here", hint=first)
     if any(failed_run(record) for record in records):
         return run_to_repeat(records)
     return _single_run({record.target.step: record.run_id for record in records}, "were run")
 
 
-def _single_run(run_of_step: Mapping[str, str], what: str) -> str | Blocker:
+def _single_run(run_of_step: Mapping[str, str], what: str) -> str | Refused:
     runs = sorted(set(run_of_step.values()))
     if len(runs) == 1:
         return runs[0]
     if not runs:
         message = f"no record names steps that {what}"
-        return Blocker(
-            "unknown_run", message, "name the run with --from-run; `orchestrator runs` lists them"
+        return Refused(
+            "unknown_run",
+            message,
+            hint="name the run with --from-run; `orchestrator runs` lists them",
         )
     listed = ", ".join(f"{step} in {run}" for step, run in sorted(run_of_step.items()))
-    return Blocker(
+    return Refused(
         "several_runs",
         f"steps {what} in several runs: {listed}",
-        "name one step with --step, or the run with --from-run",
+        hint="name one step with --step, or the run with --from-run",
     )
 
 
@@ -123,7 +105,7 @@ def run_blocker(
     project: str,
     blueprint: str,
     environment: str | None,
-) -> Blocker | None:
+) -> Refused | None:
     """
     Return what forbids to repeat a run, whatever the step. ``stored`` are the blob names in the
     operation store; ``environment`` is None if the run may be of any.
@@ -134,17 +116,17 @@ def run_blocker(
     if run is None or stranger is not None:
         return stranger
     if run.command not in APPLYING:
-        return Blocker(
+        return Refused(
             "other_command",
             f"run {run_id} was `{run.command}`: only what applied can be done again",
-            "`orchestrator runs` lists the others",
+            hint="`orchestrator runs` lists the others",
         )
     if run.deployment is None or deployment_blob(run.deployment) not in stored:
-        return Blocker(
+        return Refused(
             "snapshot_missing",
             f"what run {run_id} meant to do is not in the operation store",
-            "it ended before its first step, an older version made it, or it is another store; "
-            "`orchestrator redeploy` works from the files as they are now",
+            hint="it ended before its first step, an older version made it, or it is another "
+            "store; `orchestrator redeploy` works from the files as they are now",
         )
     return None
 
@@ -156,33 +138,33 @@ def run_identity_blocker(
     project: str,
     blueprint: str,
     environment: str | None,
-) -> Blocker | None:
+) -> Refused | None:
     """
     Return what forbids to use a run: it does not exist, or belongs to another project or blueprint.
     """
     if run is None:
         options = f"--blueprint {blueprint}" + (f" -e {environment}" if environment else "")
         hint = f"`orchestrator runs {options}` lists them"
-        return Blocker("unknown_run", f"there is no run {run_id}", hint)
+        return Refused("unknown_run", f"there is no run {run_id}", hint=hint)
     if run.project != project:
-        return Blocker(
+        return Refused(
             "foreign_record",
             f"run {run_id} is of project {run.project!r}, this is {project!r}",
-            "where it is ours, orchestrator.yaml says so: `project: NAME`",
+            hint="where it is ours, orchestrator.yaml says so: `project: NAME`",
         )
     if run.blueprint != blueprint or environment not in (None, run.environment):
         expected = f"{blueprint}/{environment}" if environment else blueprint
-        return Blocker(
+        return Refused(
             "other_blueprint",
             f"run {run_id} is of {run.blueprint}/{run.environment}, not of {expected}",
-            f"`orchestrator runs --blueprint {blueprint}` lists the right ones",
+            hint=f"`orchestrator runs --blueprint {blueprint}` lists the right ones",
         )
     return None
 
 
 def retry_blocker(
     run: RunRecord, step: str, record: OperationRecord | None, stored: Collection[str]
-) -> Blocker | Skip | None:
+) -> Refused | str | None:
     """
     Return what forbids to retry a step of a failed run, or why there is nothing to retry. The run
     has passed `run_blocker`; doubts are checked later, when the provider state can be read.
@@ -193,20 +175,21 @@ def retry_blocker(
     later = record is not None and record.run_id > run.run_id
     if record is not None and record.status in READY and record.compensation is None:
         if later or record.run_id == run.run_id:
-            return Skip(f"already ok, by run {record.run_id}")
+            return f"already ok, by run {record.run_id}"
         if row.status in (StepStatus.OK, StepStatus.RETAINED, StepStatus.SKIPPED):
-            return Skip("already ok")
+            return "already ok"
     if record is not None and later:
-        return Blocker(
+        return Refused(
             "superseded",
             f"{step} has been worked on since, by run {record.run_id}: it is `{record.status}`",
-            "retry that run instead, or name the one to go back to with `orchestrator rollback`",
+            hint="retry that run instead, or name the one to go back to with `orchestrator "
+            "rollback`",
         )
     if record is not None and _is_moved(record, run):
-        return Blocker(
+        return Refused(
             "moved",
             f"the provider state of {step} was moved after run {run.run_id}",
-            "apply the current files: `orchestrator redeploy`",
+            hint="apply the current files: `orchestrator redeploy`",
         )
     return _snapshot_blocker(run, row, stored)
 
@@ -221,7 +204,7 @@ def _is_moved(record: OperationRecord, run: RunRecord) -> bool:
 
 def rollback_blocker(
     run: RunRecord, step: str, stored: Collection[str], *, unverified: bool
-) -> Blocker | None:
+) -> Refused | None:
     """
     Return what forbids to roll a step back to a run; ``unverified`` accepts one whose checks did
     not run. The run has passed `run_blocker`.
@@ -233,15 +216,15 @@ def rollback_blocker(
         return _not_ok(run, row)
     verdict = row.verification.verdict if row.verification else "unverified"
     if verdict != "verified" and not unverified:
-        return Blocker(
+        return Refused(
             "unverified",
             f"{step} was not verified in run {run.run_id}: it has no checks",
-            "go back to it all the same with --unverified REASON",
+            hint="go back to it all the same with --unverified REASON",
         )
     return _snapshot_blocker(run, row, stored)
 
 
-def promotion_blocker(run: RunRecord, step: str, stored: Collection[str]) -> Blocker | None:
+def promotion_blocker(run: RunRecord, step: str, stored: Collection[str]) -> Refused | None:
     """
     Return what forbids to use the module of a step from a run. The run has passed `run_blocker`.
     """
@@ -261,20 +244,24 @@ def _reached_goal(row: StepRun) -> bool:
     return row.status in (StepStatus.OK, StepStatus.RETAINED)
 
 
-def _not_in_run(run: RunRecord, step: str) -> Blocker:
+def _not_in_run(run: RunRecord, step: str) -> Refused:
     names = ", ".join(row.step for row in run.steps)
-    return Blocker("not_in_run", f"{step} was not part of run {run.run_id}", f"it had: {names}")
+    return Refused(
+        "not_in_run", f"{step} was not part of run {run.run_id}", hint=f"it had: {names}"
+    )
 
 
-def _not_ok(run: RunRecord, row: StepRun) -> Blocker:
+def _not_ok(run: RunRecord, row: StepRun) -> Refused:
     why = f" ({row.reason})" if row.reason else ""
     hint = "name a run in which it ended ok; `orchestrator runs` lists them"
     if row.status is StepStatus.SKIPPED:
         hint = "another run applied it: `orchestrator history` of the target names it"
-    return Blocker("not_ok", f"{row.step} is `{row.status}` in run {run.run_id}{why}, not ok", hint)
+    return Refused(
+        "not_ok", f"{row.step} is `{row.status}` in run {run.run_id}{why}, not ok", hint=hint
+    )
 
 
-def _snapshot_blocker(run: RunRecord, row: StepRun, stored: Collection[str]) -> Blocker | None:
+def _snapshot_blocker(run: RunRecord, row: StepRun, stored: Collection[str]) -> Refused | None:
     if row.module_digest is not None and snapshot_blob(row.module_digest) in stored:
         return None
     return missing_snapshot(run, row)
@@ -292,10 +279,10 @@ def module_blobs(row: StepRun) -> tuple[str, ...]:
     return snapshot_blob(row.module_digest), lock
 
 
-def missing_snapshot(run: RunRecord, row: StepRun) -> Blocker:
-    return Blocker(
+def missing_snapshot(run: RunRecord, row: StepRun) -> Refused:
+    return Refused(
         "snapshot_missing",
         f"the module of {row.step} as of run {run.run_id} is not in the operation store",
-        "is it the store that the run used? "
+        hint="is it the store that the run used? "
         "`orchestrator redeploy` works from the files as they are now",
     )
