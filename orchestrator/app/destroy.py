@@ -17,7 +17,7 @@ from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.step_runner import CommandRunner, StepRunner
 from orchestrator.app.schedule import Outcome, failures_of
-from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull
+from orchestrator.app.steps.engine_calls import call_spec, pull
 from orchestrator.app.steps.mutation import StepResult, call_engine, mutate
 from orchestrator.app.steps.preparation import check_recorded_state
 from orchestrator.app.steps.provider_query import keep_state
@@ -217,7 +217,7 @@ def empty_owned_step(runner: StepRunner, name: str, *, is_approved: bool) -> Ste
     def push() -> MutationEvidence:
         if not state.objects:  # it is left as it is
             return MutationEvidence(exit_code=0, journal=Journal.of((), whole=True), state=state)
-        return call_engine(session, prepared, request, spec, before=state, observe=ignore_message)
+        return call_engine(session, prepared, request, spec, before=state)
 
     outcome, after = mutate(
         session,

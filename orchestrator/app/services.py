@@ -133,16 +133,14 @@ class Services(Struct, frozen=True):
         """
         Ask the user about a step. Raises ApprovalMissing if the answer is no.
         """
-        agreed = self.approver.agree(self.masker.mask(question))
-        if not agreed and not self.stop.stopping:
+        if not self.approver.agree(self.masker.mask(question)) and not self.stop.stopping:
             raise not_approved(step)
 
     def approve(self, verb: str, step: str, shown: PlanReady) -> None:
         """
         Ask the user to approve the plan of a step. Raises ApprovalMissing if the answer is no.
         """
-        approved = self.approver.approve(verb, step, shown)
-        if not approved and not self.stop.stopping:
+        if not self.approver.approve(verb, step, shown) and not self.stop.stopping:
             raise not_approved(step)
 
     def check_not_stopped(self) -> None:

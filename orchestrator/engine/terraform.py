@@ -120,7 +120,7 @@ class TerraformEngine:
         spec: CallSpec,
         *,
         stop: StopToken,
-        observe: Callable[[Message], None],
+        observe: Callable[[Message], None] = lambda _: None,
     ) -> CallResult:
         """
         Run the request to its end. Raises EngineFailed if the engine cannot be started, Fenced if

@@ -294,11 +294,11 @@ class Engine(Protocol):
         spec: CallSpec,
         *,
         stop: StopToken,
-        observe: Callable[[Message], None],
+        observe: Callable[[Message], None] = lambda _: None,
     ) -> CallResult:
         """
         Run the request to its end. ``observe`` gets each message once, in order, masked, as it
-        appears.
+        appears; the result has them all.
 
         Raises EngineFailed(phase="engine") if the engine cannot be started.
         """

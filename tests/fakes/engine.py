@@ -242,7 +242,7 @@ class FakeEngine:
         spec: CallSpec,
         *,
         stop: StopToken,
-        observe: Callable[[Message], None],
+        observe: Callable[[Message], None] = lambda _: None,
     ) -> CallResult:
         root, key = self._world.root(spec.directory), (spec.evidence, spec.name)
         if isinstance(request, Approve | Cancel):

@@ -115,7 +115,7 @@ def check_gone_steps(steps: PreparedSteps, names: Iterable[str]) -> dict[str, Or
     A state that cannot be read causes a note only; an empty one counts as reconciled, in case the
     record has gone back.
     """
-    states = look_at_gone_steps(steps, _recorded_as_gone(steps, names))
+    states = look_at_gone_steps(steps, [n for n in names if steps.status(n) in NOTHING_THERE])
     for name, error in states.unread.items():
         why = error.message.splitlines()[0]
         steps.services.note(
@@ -134,14 +134,10 @@ def verify_gone(services: Services, deployment: Deployment, names: Iterable[str]
     be read.
     """
     with steps_to_read(services, deployment, jobs=4, allow_engine_change=True) as steps:
-        states = look_at_gone_steps(steps, _recorded_as_gone(steps, names))
+        states = look_at_gone_steps(steps, [n for n in names if steps.status(n) in NOTHING_THERE])
     errors = {**states.alive, **states.unread}
     if errors:
         where = f"{deployment.blueprint}/{deployment.environment}"
         reasons = "; ".join(exc.message.splitlines()[0] for exc in errors.values())
         hint = next(iter(errors.values())).hint
         raise Refused("expectation", f"{where} is not known to be destroyed: {reasons}", hint=hint)
-
-
-def _recorded_as_gone(steps: PreparedSteps, names: Iterable[str]) -> list[str]:
-    return [name for name in names if steps.status(name) in NOTHING_THERE]

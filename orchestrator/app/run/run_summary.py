@@ -17,10 +17,10 @@ from orchestrator.domain.events.events import KnownOutputs, LiveObjects, RunFini
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.record.objects import Doubt
 from orchestrator.domain.record.record import MISPLACED, Fault, OperationRecord
-from orchestrator.domain.record.run_record import NextCommand, RunRecord, StepRun
+from orchestrator.domain.record.run_record import NextCommand, StepRun
 from orchestrator.domain.record.states import NOTHING_THERE, StepStatus, Verdict
 from orchestrator.domain.record.verdicts import is_partly_applied, verdict_of
-from orchestrator.domain.recovery.advice import Advice, advise
+from orchestrator.domain.recovery.advice import advise
 from orchestrator.domain.recovery.next_commands import (
     EndedCommand,
     about_store,
@@ -186,6 +186,13 @@ class _RunEnd(Struct, frozen=True):
         Emit the last event of a run.
         """
         session, services, error = self.session, self.session.services, self.error
+        ready = (StepStatus.OK, StepStatus.RETAINED)
+        well = {row.step for row in session.run.steps if row.status in ready}
+        outputs = [
+            KnownOutputs(step=r.target.step, outputs=r.outputs, sensitive=r.sensitive_outputs)
+            for r in self.records
+            if r.target.step in well and (r.outputs or r.sensitive_outputs)
+        ]
         services.sink.emit(
             RunFinished(
                 at=services.clock.now(),
@@ -196,7 +203,7 @@ class _RunEnd(Struct, frozen=True):
                 steps=session.run.steps,
                 recorded={record.target.step: StepStatus(record.status) for record in self.records},
                 alive=_alive(self.records, session.run.steps),
-                outputs=_outputs(session.run, self.records),
+                outputs=tuple(outputs) if session.run.command in APPLYING else (),
                 next=self._next_commands(),
                 error=services.masker.mask(error.message) if error else None,
                 hint=error.hint if error else "",
@@ -237,8 +244,19 @@ class _RunEnd(Struct, frozen=True):
         if codes and codes <= MISPLACED:  # every command is refused until the blueprint is changed
             return (look_closer(session.deployment),)
         try:
-            inspection = _inspection(session)
-            advised = {row.step: _advised(session, inspection, row.step) for row in rows}
+            services = session.services
+            inspection = Inspection(
+                ReadContext.of(services, session.deployment.project),
+                session.deployment,
+                now=services.clock.now(),
+                settle=services.limits.settle,
+                own_run=session.run_id,
+            )
+            advised = {}
+            for row in rows:
+                orphan = step_of(row.step) in session.deployment.orphans
+                context = replace(inspection.context(row.step), is_orphan=orphan)
+                advised[row.step] = advise(context)
         except StoreUnavailable:
             return after_run(ended, ())
         alive = {item.step for item in _alive(self.records, rows) if item.objects}
@@ -269,7 +287,9 @@ class _RunEnd(Struct, frozen=True):
         named_objects = bool(options.plan.targets or options.plan.replace)
         faults = [row.error for row in session.run.steps if row.error]
         refused = any(_is_refusal(f) or (named_objects and f.code == Invalid.code) for f in faults)
-        engine, writers = options.engine, self._refused_for_engine()
+        mixed = {r.step for r in session.run.steps if r.error and r.error.code == "engine_change"}
+        writers = {r.engine.kind for r in self.records if r.target.step in mixed and r.engine}
+        engine = options.engine
         if len(writers) == 1:
             # Without the option it is that of the record, unless the blueprint asks for another.
             by_default = session.deployment.engine.kind in (None, *writers)
@@ -292,52 +312,6 @@ class _RunEnd(Struct, frozen=True):
             is_refused=isinstance(error, Refused) or refused or _is_of_options(error),
             is_orphaned=options.orphaned,
         )
-
-    def _refused_for_engine(self) -> set[str]:
-        """
-        Return the kinds of engine that wrote the provider states of steps refused for their engine.
-        """
-        refused = {
-            r.step for r in self.session.run.steps if r.error and r.error.code == "engine_change"
-        }
-        return {r.engine.kind for r in self.records if r.target.step in refused and r.engine}
-
-
-def _inspection(session: Session) -> Inspection:
-    """
-    Return an inspection of the state after the run, as reading commands see it.
-    """
-    services = session.services
-    return Inspection(
-        ReadContext.of(services, session.deployment.project),
-        session.deployment,
-        now=services.clock.now(),
-        settle=services.limits.settle,
-        own_run=session.run_id,
-    )
-
-
-def _advised(session: Session, inspection: Inspection, step: str) -> Advice:
-    orphan = step_of(step) in session.deployment.orphans
-    context = replace(inspection.context(step), is_orphan=orphan)
-    return advise(context)
-
-
-def _outputs(run: RunRecord, records: Iterable[OperationRecord]) -> tuple[KnownOutputs, ...]:
-    """
-    Return the outputs of the ok steps of an apply.
-    """
-    ready = (StepStatus.OK, StepStatus.RETAINED)
-    well = {row.step for row in run.steps if row.status in ready}
-    if run.command not in APPLYING:
-        return ()
-    return tuple(
-        KnownOutputs(
-            step=record.target.step, outputs=record.outputs, sensitive=record.sensitive_outputs
-        )
-        for record in records
-        if record.target.step in well and (record.outputs or record.sensitive_outputs)
-    )
 
 
 def _not_found(fault: Fault) -> bool:

@@ -28,7 +28,7 @@ from orchestrator.domain.provider_query.query import (
     unexplained,
 )
 from orchestrator.domain.provider_query.scope import differing
-from orchestrator.domain.provider_state import PulledState
+from orchestrator.domain.provider_state import PulledState, is_encrypted
 from orchestrator.domain.record.entry_changes import EntryChanges
 from orchestrator.domain.record.objects import (
     CheckedState,
@@ -343,7 +343,7 @@ def confirm_absence(
     }
     if all(item.state == "gone" for item in findings.values()):
         return tuple(findings.values())
-    context.announce()
+    services.report_phase(step, "readback")
     began, pause = services.clock.monotonic(), 1.0
     with contextlib.ExitStack() as stack:
         checks = [_AbsenceCheck(context, item, stack) for item in objects]
@@ -432,18 +432,16 @@ class _AbsenceCheck:
             root = scratch_root(services, self._context.prepared, evidence)
             try:
                 self._root = self._stack.enter_context(root)
-                self._state = self._root.clear_state(raw)
+                self._state = self._root.decrypted(raw).raw if is_encrypted(raw) else raw
             except OrchestratorError as exc:
                 self._obstacle = exc.message.splitlines()[0]
                 raise
-        return self._root.ask(self._query(self._state, open_), inputs)
-
-    def _query(self, raw: bytes, open_: Mapping[ObjectKey, AbsenceFinding]) -> ProviderQuery:
-        state, objects = self._context.services.engine.isolated_state(raw, open_.keys())
+        state, objects = self._context.services.engine.isolated_state(self._state, open_.keys())
         snapshot = self._context.prepared.snapshot
         configurations = {item.configuration for item in objects.values()}
-        untrusted = filter(snapshot.configuration_depends_on_resources, configurations)
-        return ProviderQuery(saved=objects, untrusted=frozenset(untrusted), state=state)
+        untrusted = frozenset(filter(snapshot.configuration_depends_on_resources, configurations))
+        query = ProviderQuery(saved=objects, untrusted=untrusted, state=state)
+        return self._root.ask(query, inputs)
 
     def _reason_not_to_ask(self) -> str:
         context, saved = self._context, self._saved_objects.saved

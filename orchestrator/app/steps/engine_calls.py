@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from orchestrator.app.services import Services, stopped
 from orchestrator.domain.blueprint.inputs import digest
-from orchestrator.domain.events.events import Message, StepRetried
+from orchestrator.domain.events.events import StepRetried
 from orchestrator.domain.events.journal import Journal
 from orchestrator.domain.masking import Masker
 from orchestrator.domain.provider_state import PulledState
@@ -107,7 +107,7 @@ def call(services: Services, request: Request, spec: CallSpec, *, stop: StopToke
     Make a call that mutates nothing. Its unmasked files are removed on return.
     """
     try:
-        return services.engine.call(request, spec, stop=stop, observe=ignore_message)
+        return services.engine.call(request, spec, stop=stop)
     finally:
         services.engine.discard(spec)
 
@@ -128,7 +128,7 @@ def pull(
     """
     spec, stop = call_spec(services, work_dir, evidence, name), stop or services.stop
     try:
-        result = services.engine.call(Pull(), spec, stop=stop, observe=ignore_message)
+        result = services.engine.call(Pull(), spec, stop=stop)
         if result.exit_code != 0:
             raise failure(result, "readback", stop)
         state = services.engine.pulled_state(result)
@@ -267,9 +267,3 @@ def error_text(result: CallResult) -> str:
         where = f" ({error.at})" if error.at else ""
         lines.append(f"{error.summary}{where}\n{error.detail}".strip())
     return "\n".join(lines) or result.stderr_text.strip()
-
-
-def ignore_message(_: Message) -> None:
-    """
-    Ignore a message, in calls whose messages are read at their end.
-    """

@@ -15,7 +15,6 @@ from orchestrator.app.session import Session
 from orchestrator.app.steps.engine_calls import (
     call_spec,
     failure,
-    ignore_message,
     patiently,
     pull,
     write_variables,
@@ -200,9 +199,7 @@ def plan_content(
 ) -> PlanContent:
     spec = call_spec(services, work_dir, evidence, f"show-{name}")
     try:
-        result = services.engine.call(
-            ShowPlan(file), spec, stop=services.stop, observe=ignore_message
-        )
+        result = services.engine.call(ShowPlan(file), spec, stop=services.stop)
         return services.engine.plan_content(result)
     finally:
         services.engine.discard(spec)
@@ -258,7 +255,7 @@ def plan_and_ask(
         return None
     write_variables(services, var_file, {**inputs.values, **prepared.work_dir.variables})
     request = PlanAndAsk(var_file, options.parallelism, options.lock_timeout)
-    result = services.engine.call(request, spec, stop=services.stop, observe=ignore_message)
+    result = services.engine.call(request, spec, stop=services.stop)
     var_file.unlink(missing_ok=True)  # it is read by now
     if result.lock is not None:  # waited for long enough
         raise failure(result, "plan", services.stop)
@@ -273,7 +270,7 @@ def plan_and_ask(
             step=step,
         )
     elif not _only_creates(result.messages):
-        services.engine.call(Cancel(), spec, stop=services.stop, observe=ignore_message)
+        services.engine.call(Cancel(), spec, stop=services.stop)
         return None
     return EnginePlan(
         "apply",

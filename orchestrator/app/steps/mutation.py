@@ -149,7 +149,7 @@ def call_engine(
     spec: CallSpec,
     *,
     before: PulledState,
-    observe: Callable[[Message], None],
+    observe: Callable[[Message], None] = lambda _: None,
 ) -> MutationEvidence:
     """
     Make a mutating call in a step's working directory and return the evidence.

@@ -22,7 +22,7 @@ from orchestrator.app.steps.absence import (
     with_state_to_ask,
 )
 from orchestrator.app.steps.approved_plan import check_approved
-from orchestrator.app.steps.engine_calls import call_spec, ignore_message, pull, write_variables
+from orchestrator.app.steps.engine_calls import call_spec, pull, write_variables
 from orchestrator.app.steps.engine_plan import (
     Direction,
     EnginePlan,
@@ -270,10 +270,7 @@ class StepPipeline(StepAttempt):
             yield plan
         finally:
             if self._asked:
-                services = self.services
-                services.engine.call(
-                    Cancel(), self._apply_spec, stop=services.stop, observe=ignore_message
-                )
+                self.services.engine.call(Cancel(), self._apply_spec, stop=self.services.stop)
             for secret in (self.evidence / "plan.tfplan", self.var_file):
                 try:
                     secret.unlink(missing_ok=True)

@@ -94,12 +94,6 @@ class ScratchRoot(Struct, frozen=True):
         name = f"pull-{self.services.ids.entry_id()[:8]}"
         return pull(self.services, self.work_dir, self.evidence, name)
 
-    def clear_state(self, state: bytes) -> bytes:
-        """
-        Return a stored provider state, decrypted.
-        """
-        return self.decrypted(state).raw if is_encrypted(state) else state
-
     def ask(self, query: ProviderQuery, inputs: StepInputs) -> QueryResult:
         """
         Make one plan for the query, retried on transient errors by the step's rule. A failed plan
@@ -229,12 +223,6 @@ class QueryContext(Struct, frozen=True):
         moved = ", ".join(differing(record.scope, now, {source}))
         return f"this is not the scope it was applied in ({moved} differ)" if moved else None
 
-    def announce(self) -> None:
-        """
-        Report that the provider is being queried.
-        """
-        self.services.report_phase(self.prepared.step.name, "readback")
-
 
 def ask_provider(
     context: QueryContext, inputs: StepInputs, evidence: Path, query: ProviderQuery
@@ -244,7 +232,7 @@ def ask_provider(
     they are unknown, with the reason. Raises Stopped if a signal came.
     """
     services = context.services
-    context.announce()
+    services.report_phase(context.prepared.step.name, "readback")
     try:
         with scratch_root(services, context.prepared, evidence, query) as root:
             result = root.ask(query, inputs)
