@@ -23,12 +23,10 @@ from orchestrator.domain.record.record import OperationRecord
 from orchestrator.domain.secrets import find_secrets
 from orchestrator.domain.text import Json
 from orchestrator.errors import (
-    Busy,
     EngineFailed,
     OrchestratorError,
     StateDamaged,
     StateLocked,
-    Stopped,
 )
 from orchestrator.ports.engine import CallResult, CallSpec, Pull, Request
 from orchestrator.ports.system import StopToken
@@ -218,22 +216,6 @@ class KillOnly(Struct, frozen=True):
     @property
     def exit_code(self) -> int:
         return self.stop.exit_code
-
-
-def pull_after(
-    services: Services, work_dir: WorkDir, evidence: Path
-) -> tuple[PulledState | None, str | None]:
-    """
-    Return the provider state that a mutation left, also during a stop; None with the reason if it
-    cannot be read.
-    """
-    services.workdirs.make_state_private(work_dir)
-    try:
-        return pull(services, work_dir, evidence, "pull", stop=KillOnly(services.stop)), None
-    except (EngineFailed, StateDamaged, Busy) as exc:
-        return None, exc.message
-    except Stopped:
-        return None, "the third Ctrl-C came first"
 
 
 def failure(result: CallResult, phase: str, stop: StopToken) -> OrchestratorError:

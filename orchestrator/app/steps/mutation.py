@@ -23,7 +23,7 @@ from msgspec import Struct
 from orchestrator.app.services import Services
 from orchestrator.app.session import Session
 from orchestrator.app.steps.absence import drop_saved_states, with_absence_findings
-from orchestrator.app.steps.engine_calls import pull_after
+from orchestrator.app.steps.engine_calls import KillOnly, pull
 from orchestrator.app.steps.preparation import PreparedStep, refusal_rules
 from orchestrator.app.steps.provider_query import QueryContext
 from orchestrator.app.steps.verification import run_checks
@@ -60,10 +60,13 @@ from orchestrator.domain.transitions.conclusion import conclude
 from orchestrator.domain.transitions.surgery import surgery_ended
 from orchestrator.domain.values import replace
 from orchestrator.errors import (
+    Busy,
     EngineFailed,
     Fenced,
     OrchestratorError,
     Spooled,
+    StateDamaged,
+    Stopped,
     StoreUnavailable,
 )
 from orchestrator.ports.engine import CallResult, CallSpec, Request
@@ -163,7 +166,15 @@ def call_engine(
         result = services.engine.call(request(), spec, stop=services.stop, observe=observe)
     except (EngineFailed, StoreUnavailable) as exc:
         return not_started(exc.message, state=before)
-    state, why = pull_after(services, root, spec.evidence)
+    services.workdirs.make_state_private(root)
+    state: PulledState | None = None
+    why: str | None = None
+    try:  # also during a stop: the outcome depends on it
+        state = pull(services, root, spec.evidence, "pull", stop=KillOnly(services.stop))
+    except (EngineFailed, StateDamaged, Busy) as exc:
+        why = exc.message
+    except Stopped:
+        why = "the third Ctrl-C came first"
     errored = services.workdirs.errored_state(root) if saved_before is None else None
     if errored is not None:
         step, deployment = prepared.step.name, session.deployment
