@@ -164,6 +164,8 @@ class _Composed:
             else:
                 inputs, expressions = steps.values.composed_inputs(item.step, calls)
             self._inputs[name] = inputs
+            state = documents[name]
+            outputs = state.get("outputs") or {}  # which has no null ones
             calls[name] = ModuleCall(
                 step=name,
                 name=names[name],
@@ -172,7 +174,7 @@ class _Composed:
                 expressions=expressions,
                 values=inputs.values,
                 outputs={key: out.sensitive for key, out in declared.items()},
-                types=_output_types(documents[name], declared),
+                types={key: outputs.get(key, {}).get("type") for key in declared} if state else {},
                 configured=frozenset(
                     sources.get(local, f"hashicorp/{local}")
                     for local in item.snapshot.provider_blocks
@@ -332,14 +334,6 @@ def _is_as_applied(steps: PreparedSteps, name: str) -> bool:
     except OrchestratorError:
         return False
     return record.inputs_digest == inputs.digest(steps.services.key)
-
-
-def _output_types(state: Mapping[str, Json], declared: Iterable[str]) -> dict[str, Json]:
-    """
-    Return the types of the outputs in a provider state, which omits null outputs.
-    """
-    outputs = state.get("outputs") or {}
-    return {key: outputs.get(key, {}).get("type") for key in declared} if state else {}
 
 
 def _planned_outputs(state: PulledState, content: PlanContent | None) -> dict[str, StateOutput]:

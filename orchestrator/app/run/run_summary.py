@@ -285,8 +285,11 @@ class _RunEnd(Struct, frozen=True):
             "request_token": options.request_token if isinstance(error, Busy | Stopped) else None,
         }
         named_objects = bool(options.plan.targets or options.plan.replace)
-        faults = [row.error for row in session.run.steps if row.error]
-        refused = any(_is_refusal(f) or (named_objects and f.code == Invalid.code) for f in faults)
+        codes = {row.error.code for row in session.run.steps if row.error}
+        refused = bool(codes & ({*get_args(Reason)} - {"vanished", "targeted"}))
+        refused = refused or (named_objects and Invalid.code in codes)
+        # An error in a file has a place there: one without is in the command line.
+        in_options = isinstance(error, Invalid) and any(it.at is None for it in error.problems)
         mixed = {r.step for r in session.run.steps if r.error and r.error.code == "engine_change"}
         writers = {r.engine.kind for r in self.records if r.target.step in mixed and r.engine}
         engine = options.engine
@@ -309,16 +312,9 @@ class _RunEnd(Struct, frozen=True):
             own=own,
             given=tuple(_option_words(arguments, {**_GIVEN, **_GIVEN_TO.get(request.verb, {})})),
             accepting=error.accepted_by if isinstance(error, Refused) else (),
-            is_refused=isinstance(error, Refused) or refused or _is_of_options(error),
+            is_refused=isinstance(error, Refused) or refused or in_options,
             is_orphaned=options.orphaned,
         )
-
-
-def _not_found(fault: Fault) -> bool:
-    """
-    Return whether recorded objects were missing at the provider or in provider state.
-    """
-    return fault.code == "vanished" or (fault.code == "in_doubt" and fault.phase == "surgery")
 
 
 def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple[LiveObjects, ...]:
@@ -326,7 +322,12 @@ def _alive(records: Iterable[OperationRecord], rows: Sequence[StepRun]) -> tuple
     Return the existing objects by step, without those in doubt, deleted but still in provider
     state, or not found by this run.
     """
-    vanished = {row.step for row in rows if row.error and _not_found(row.error)}
+    vanished = set()  # at the provider, or from provider state
+    for row in rows:
+        fault = row.error
+        lost = fault is not None and fault.code == "in_doubt" and fault.phase == "surgery"
+        if lost or (fault is not None and fault.code == "vanished"):
+            vanished.add(row.step)
     live = []
     for record in records:
         doubts = record.resources.in_doubt
@@ -403,14 +404,3 @@ def _option_words(
                 yield from (word for value in values for word in (option, str(value)))
             case value:
                 yield from (option, str(value))
-
-
-def _is_of_options(error: OrchestratorError | None) -> bool:
-    """
-    Return whether the error is in the command line: an error in a file has a place there.
-    """
-    return isinstance(error, Invalid) and any(item.at is None for item in error.problems)
-
-
-def _is_refusal(fault: Fault) -> bool:
-    return fault.code in get_args(Reason) and fault.code not in ("vanished", "targeted")
