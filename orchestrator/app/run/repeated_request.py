@@ -15,7 +15,7 @@ from orchestrator.app.services import Services, await_others
 from orchestrator.app.session import claimed
 from orchestrator.domain.blueprint.blueprint import Deployment
 from orchestrator.domain.blueprint.inputs import digest
-from orchestrator.domain.record.run_record import Claim, RunRecord
+from orchestrator.domain.record.run_record import RunRecord
 from orchestrator.domain.record.states import Liveness
 from orchestrator.errors import (
     Busy,
@@ -46,15 +46,14 @@ def earlier_run(
     run_id: str,
 ) -> RunRecord | None:
     """
-    Return the run that has carried out this request; None if ``run_id`` is to do so.
+    Return the run that has carried out this request, which has a token; None if ``run_id`` is to do
+    so.
 
     Raises Refused if the token was used for another request, Busy while that run is in progress;
     with ``wait`` it is waited for. A run that was interrupted, or failed before it recorded
     anything, is repeated: its steps are settled as usual.
     """
-    token, store = request.options.request_token, services.store
-    if token is None:
-        return None
+    store = services.store
     name, own = _stored_request(services, deployment, request, selected, run_id)
     while True:
         stored = _parsed(store.create_blob(name, own))
@@ -63,14 +62,20 @@ def earlier_run(
         if stored["digest"] != _parsed(own)["digest"]:
             raise Refused(
                 "request_token",
-                f"the token {token} was given to another request: run {stored['run_id']} has other "
-                "inputs or options",
+                f"the token {request.options.request_token} was given to another request: run "
+                f"{stored['run_id']} has other inputs or options",
                 hint="give each request a token of its own",
             )
-        claim = _claim_of(services, deployment, stored["run_id"])
-        if claim is None:
+        current = store.claim(deployment.blueprint, deployment.environment)
+        own_claims = [
+            claim
+            for claim in (current.holders if current is not None else ())
+            if claim.run_id == stored["run_id"]
+            and services.processes.liveness(claim.owner) is not Liveness.GONE
+        ]
+        if not own_claims:
             break
-        await_others(services, claimed(services, claim), wait=request.options.wait)
+        await_others(services, claimed(services, own_claims[0]), wait=request.options.wait)
     run = find_run(services.files, store, stored["run_id"])
     return run if run is not None and _came_to_its_end(run) else None
 
@@ -87,8 +92,6 @@ def take_request(
     claim must not take the request from the one that has it. Raises Busy if another run has carried
     it out while this one waited for the claim.
     """
-    if request.options.request_token is None:
-        return
     store = services.store
     name, own = _stored_request(services, deployment, request, selected, run_id)
     stored = _parsed(store.create_blob(name, own))
@@ -131,18 +134,6 @@ def _stored_request(
     }
     content = json.dumps({"run_id": run_id, "digest": digest(parts, services.key)}).encode()
     return REQUESTS + hashlib.sha256(about.encode()).hexdigest(), content
-
-
-def _claim_of(services: Services, deployment: Deployment, run_id: str) -> Claim | None:
-    """
-    Return the claim of a run that may be alive.
-    """
-    current = services.store.claim(deployment.blueprint, deployment.environment)
-    for claim in current.holders if current is not None else ():
-        gone = services.processes.liveness(claim.owner) is Liveness.GONE
-        if claim.run_id == run_id and not gone:
-            return claim
-    return None
 
 
 def _came_to_its_end(run: RunRecord) -> bool:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TypeVar
 
 from orchestrator.app.run.repeated_request import earlier_run, take_request
-from orchestrator.app.run.request import RunOptions, RunRequest, match_steps, select_steps
+from orchestrator.app.run.request import RunRequest, match_steps, select_steps
 from orchestrator.app.run.run_summary import finish_run, report_repeated_run
 from orchestrator.app.run.step_runner import CommandRunner
 from orchestrator.app.services import Services, await_others
@@ -58,7 +58,9 @@ def run(
     started = services.clock.monotonic()
     newest = next(iter(services.files.runs()), "")
     run_id = services.ids.run_id(services.clock.now(), newest)
-    earlier = earlier_run(services, deployment, request, selected, run_id)
+    earlier: RunRecord | None = None
+    if options.request_token is not None:
+        earlier = earlier_run(services, deployment, request, selected, run_id)
     if earlier is not None:
         session = Session(services, deployment, earlier)
         _report_start(session, request, selected)
@@ -73,10 +75,12 @@ def run(
             # Beside the run record, for the commands that are offered next.
             session.rerun_file = session.directory / session.rerun_inputs("rerun-inputs.yml")
         services.store.probe()
-        _check_takeover(services, deployment, options)
+        if options.takeover is not None and not options.wait:
+            _check_takeover(services, deployment, options.takeover)
         session.take_claim(wait=options.wait, takeover=options.takeover)
         with session.alive(), _working_directories(session, wait=options.wait):
-            take_request(services, deployment, request, selected, run_id)
+            if options.request_token is not None:
+                take_request(services, deployment, request, selected, run_id)
             _bring_up_to_date(session, request)
             runner: CommandRunner[R] = CommandRunner(session, request)
             with _handing_back(session):
@@ -90,7 +94,8 @@ def run(
                     (name,) = match_steps(deployment, options, request.verb)
                     check_not_moved(deployment, name, runner.steps.records.get(name), options.at)
                 work(runner, selected)
-            _sweep_killed(session)
+            for killed in session.takes_over_from:
+                _sweep(services, deployment, killed)
     except OrchestratorError as exc:
         error = exc
     return finish_run(session, request, error, started=started)
@@ -210,20 +215,15 @@ def _bring_up_to_date(session: Session, request: RunRequest) -> None:
             )
 
 
-def _sweep_killed(session: Session) -> None:
+def _sweep(services: Services, deployment: Deployment, run_id: str) -> None:
     """
-    Remove the unmasked files of killed runs whose claim was taken over; for a step whose entry of
+    Remove the unmasked files of a killed run whose claim was taken over; for a step whose entry of
     that run is no longer `running`, also the output of its mutating calls.
     """
-    services, deployment = session.services, session.deployment
-    if not session.takes_over_from:
-        return
-    records = services.store.records(deployment.blueprint, deployment.environment)
-    for run_id in session.takes_over_from:
-        services.files.sweep(run_id)
-        for record in records:
-            if record.status is not Status.RUNNING or record.run_id != run_id:
-                services.files.sweep(run_id, settled=record.target.step)
+    services.files.sweep(run_id)
+    for record in services.store.records(deployment.blueprint, deployment.environment):
+        if record.status is not Status.RUNNING or record.run_id != run_id:
+            services.files.sweep(run_id, settled=record.target.step)
 
 
 def _report_start(session: Session, request: RunRequest, selected: Sequence[str]) -> None:
@@ -289,14 +289,12 @@ def _handing_back(session: Session) -> Iterator[None]:
             session.hand_back_claim()
 
 
-def _check_takeover(services: Services, deployment: Deployment, options: RunOptions) -> None:
+def _check_takeover(services: Services, deployment: Deployment, takeover: str) -> None:
     """
     Raise Busy if a takeover would be refused after taking the claim: that would break the claim of
     a live run for nothing.
     """
-    if options.takeover is None or options.wait:
-        return
     with services.workdirs.lock(deployment.blueprint, deployment.environment):
         pass
     for record in services.store.records(deployment.blueprint, deployment.environment):
-        check_not_live(services, deployment, record, wait=False, takeover=options.takeover)
+        check_not_live(services, deployment, record, wait=False, takeover=takeover)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -211,7 +211,18 @@ def gather(
     Return the evidence of a call and the provider state after it, observed or found on disk. The
     engine's messages are kept as events beside its log.
     """
-    write_events(services, spec.evidence, result.messages)
+    lines = []
+    for message in result.messages:
+        fields: dict[str, Json]
+        if isinstance(message, Diagnostic):
+            kind, fields = "diagnosticmessage", message.model_dump()
+        else:
+            kind = type(message).__name__.lower()
+            fields = msgspec.to_builtins(message, builtin_types=(datetime,), enc_hook=str)
+        event = {"event": kind, **services.masker.mask_json(fields)}
+        lines.append(json.dumps(event, default=datetime.isoformat) + "\n")
+    with suppress(StoreUnavailable):
+        services.files.write(spec.evidence / "events.jsonl", "".join(lines))
     if state is not None:
         keep_inventory(services, spec.evidence, state)
     journal = Journal.of(result.messages, whole=result.complete)
@@ -384,24 +395,6 @@ def record_outcome(services: Services, outcome: OperationRecord) -> OperationRec
                 )
             clock.sleep(PATIENCE[min(tries, len(PATIENCE) - 1)])
     raise AssertionError("a try returns or raises in the end")
-
-
-def write_events(services: Services, attempt: Path, messages: Iterable[Message]) -> None:
-    """
-    Write the messages of a mutating call as ``events.jsonl``, masked, beside the attempt's log.
-    """
-    lines = []
-    for message in messages:
-        fields: dict[str, Json]
-        if isinstance(message, Diagnostic):
-            kind, fields = "diagnosticmessage", message.model_dump()
-        else:
-            kind = type(message).__name__.lower()
-            fields = msgspec.to_builtins(message, builtin_types=(datetime,), enc_hook=str)
-        event = {"event": kind, **services.masker.mask_json(fields)}
-        lines.append(json.dumps(event, default=datetime.isoformat) + "\n")
-    with suppress(StoreUnavailable):
-        services.files.write(attempt / "events.jsonl", "".join(lines))
 
 
 def keep_inventory(services: Services, attempt: Path, state: PulledState) -> None:

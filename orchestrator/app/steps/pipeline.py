@@ -160,7 +160,7 @@ class StepPipeline(StepAttempt):
                     self.services.approve(self.verb, self.step.name, plan.shown)
                 self.services.check_not_stopped()
                 # After the approval, which may take a day: what is absent must be so just before.
-                if self.verb == "apply":
+                if self.verb == "apply" and (self.step.identity or self.step.search):
                     plan = look_before_create(self.session, self._query, plan, self.inputs)
             yield plan
 
