@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from orchestrator.app.run.attempts import attempt_step
 from orchestrator.app.run.hooks import HookRun, check_outcome_known
 from orchestrator.app.run.request import DestroyRequest
 from orchestrator.app.run.step_runner import CommandRunner, StepRunner
@@ -85,7 +84,7 @@ def check_hooks_settled(runner: StepRunner, names: Sequence[str]) -> None:
 def _destroy_root(runner: StepRunner, root: str) -> Outcome:
     runner.check_saved(root)
     inputs = runner.steps.values.recorded_inputs(runner.steps.prepared[root])
-    result, attempts = attempt_step(runner, root, inputs, verb="destroy")
+    result, attempts = runner.attempt(root, inputs, verb="destroy")
     return runner.end_with_record(root, result, attempts=attempts)
 
 

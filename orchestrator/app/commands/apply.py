@@ -11,7 +11,6 @@ from functools import partial
 from orchestrator.app.commands.retain import follow_declared
 from orchestrator.app.commands.review import review
 from orchestrator.app.inspection.earlier_runs import refusal
-from orchestrator.app.run.attempts import attempt_step
 from orchestrator.app.run.composed_plan import unchanged_plans
 from orchestrator.app.run.orphans import note_orphans
 from orchestrator.app.run.prepared_steps import (
@@ -233,5 +232,5 @@ def _apply_step(
         runner.check_certain(name)
     inputs = runner.steps.values.inputs(runner.deployment.steps[name])
     ready = unchanged.get(name)
-    result, attempts = attempt_step(runner, name, inputs, verb="apply", engine_plan=ready)
+    result, attempts = runner.attempt(name, inputs, verb="apply", engine_plan=ready)
     return runner.end_with_record(name, result, attempts=attempts)

@@ -16,7 +16,6 @@ from orchestrator.app.destroy import (
     note_before_destroy,
     run_before_destroy,
 )
-from orchestrator.app.run.attempts import attempt_step
 from orchestrator.app.run.hooks import hook_exit_codes
 from orchestrator.app.run.orphans import check_gone_steps, check_orphans, note_orphans
 from orchestrator.app.run.prepared_steps import PreparedSteps, backend_only, recorded_module
@@ -412,7 +411,7 @@ def _destroy_step(
         runner.steps.update(name, result.record, result.state)
     else:
         first = partial(run_before_destroy, runner, name)
-        result, attempts = attempt_step(runner, name, inputs[name], verb="destroy", first=first)
+        result, attempts = runner.attempt(name, inputs[name], verb="destroy", first=first)
     if result.record.failed_command == "before_destroy":
         stopped = runner.services.stop.exit_code
         runner.session.codes += hook_exit_codes(result, "before_destroy", stopped)

@@ -7,6 +7,8 @@ command does with each.
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Generic, TypeVar, Unpack
@@ -16,14 +18,18 @@ from orchestrator.app.run.request import RunRequest
 from orchestrator.app.run.run_summary import exit_codes_of, fault_of
 from orchestrator.app.schedule import OnFailure, Outcome, Unstarted, failures_of, run_steps
 from orchestrator.app.session import Session
+from orchestrator.app.steps.engine_plan import Direction, EnginePlan
 from orchestrator.app.steps.guards import check_doubts
 from orchestrator.app.steps.mutation import StepResult, record_entry
+from orchestrator.app.steps.pipeline import BeforeMutation, StepPipeline
 from orchestrator.app.steps.preparation import check_engine_gone
 from orchestrator.app.steps.settling import RecalledInputs, settle, settle_hook
+from orchestrator.domain.blueprint.blueprint import RetryRule
 from orchestrator.domain.blueprint.graph import Graph
-from orchestrator.domain.events.events import StepFinished
+from orchestrator.domain.blueprint.inputs import StepInputs
+from orchestrator.domain.events.events import StepFinished, StepRetried
 from orchestrator.domain.provider_state import PulledState
-from orchestrator.domain.record.record import OperationRecord
+from orchestrator.domain.record.record import Fault, OperationRecord
 from orchestrator.domain.record.run_record import StepRun, StepRunChanges
 from orchestrator.domain.record.states import READY, Status, StepStatus
 from orchestrator.domain.recovery.command_line import command_line, step_options
@@ -151,6 +157,62 @@ class StepRunner:
         except OrchestratorError as exc:
             return self.end_with_error(name, exc, attempts=1 if name in self.steps.prepared else 0)
 
+    def attempt(
+        self,
+        name: str,
+        inputs: StepInputs,
+        *,
+        verb: Direction,
+        first: BeforeMutation | None = None,
+        engine_plan: EnginePlan | None = None,
+    ) -> tuple[StepResult, int]:
+        """
+        Apply or destroy a prepared step until that succeeds or its ``retry`` rule allows no further
+        attempt; returns the last result and the number of attempts. ``first`` and ``engine_plan``
+        are for the first attempt (`StepPipeline`).
+
+        If a later attempt cannot begin, the result of the last one that did is returned.
+        """
+        services, step = self.services, self.deployment.steps.get(name)
+        rule = step.retry if step is not None else None  # the module of a hook is not tried again
+        result: StepResult | None = None
+        for number in itertools.count(1):
+            prepared, options = self.steps.prepared[name], self.options.plan
+            pipeline = StepPipeline(
+                self.session,
+                prepared,
+                inputs,
+                options,
+                verb=verb,
+                attempt=number,
+                engine_plan=engine_plan if number == 1 else None,
+            )
+            try:
+                result = pipeline.run(first if number == 1 else None)
+            except OrchestratorError as exc:
+                if result is None or isinstance(exc, Spooled | Fenced):
+                    raise
+                services.note(f"attempt {number}: {exc.message}", level="warning", step=name)
+                self.session.codes.append(exc.exit_code)
+                return result, number
+            self.steps.update(name, result.record, result.state)
+            fault = result.fault
+            if rule is None or fault is None or not _may_retry(rule, result, fault, number):
+                return result, number
+            services.sink.emit(
+                StepRetried(
+                    at=services.clock.now(),
+                    step=name,
+                    phase=fault.phase,
+                    attempt=number + 1,
+                    reason=fault.summary,
+                )
+            )
+            services.pause(rule.pause(number, services.ids.fraction()))
+            if services.stop.stopping:
+                return result, number
+        raise AssertionError("an attempt ends the loop")
+
     def settle_all(self) -> dict[str, OrchestratorError]:
         """
         Conclude every interrupted record among the prepared steps, upstreams first, and return the
@@ -179,7 +241,17 @@ class StepRunner:
             outcome = settle(self.services, self.deployment, prepared, recalled)
         else:
             root = hook_step_name(name, kind)
-            self._settle_root(root)
+            if self.steps.status(root) is Status.RUNNING:
+                if root not in self.steps.roots:
+                    raise Refused(
+                        "action_gone",
+                        f"{shown_step(root)} was interrupted, and the blueprint no longer declares "
+                        "it",
+                        hint="put it back, so that what it left can be settled",
+                    )
+                self.steps.prepare(root, recorded_module)
+                self.settle(root)
+                del self.steps.prepared[root]  # it is prepared again later
 
             def knows_outputs() -> bool:
                 try:
@@ -197,22 +269,6 @@ class StepRunner:
                 knows_outputs=knows_outputs,
             )
         self.steps.update(name, outcome)
-
-    def _settle_root(self, root: str) -> None:
-        """
-        Conclude the record of a hook's module if it is interrupted; it is prepared again later.
-        """
-        if self.steps.status(root) is not Status.RUNNING:
-            return
-        if root not in self.steps.roots:
-            raise Refused(
-                "action_gone",
-                f"{shown_step(root)} was interrupted, and the blueprint no longer declares it",
-                hint="put it back, so that what it left can be settled",
-            )
-        self.steps.prepare(root, recorded_module)
-        self.settle(root)
-        del self.steps.prepared[root]
 
     def record(
         self, name: str, entry: OperationRecord, state: PulledState | None = None
@@ -301,9 +357,7 @@ class StepRunner:
             "in_doubt": resources.in_doubt,
             # Where nothing is left to manage, what was let go at any time is told once more.
             "released": tuple(
-                item
-                for item in resources.still_released
-                if gone or item.run_id == self.session.run_id
+                it for it in resources.still_released if gone or it.run_id == self.session.run_id
             ),
         }
         if result.mutated:
@@ -352,9 +406,7 @@ class StepRunner:
             reason = exc.message.removeprefix(f"{name}: ")
             self.end(name, StepStatus.PENDING, reason=reason, hint=exc.hint or None)
             return Outcome(ready=False, halt=True)
-        mask = self.services.masker.mask
-        message = mask(exc.message)
-        fault = fault_of(exc, self.services.masker)
+        message = self.services.masker.mask(exc.message)
         status = StepStatus.RUNNING if isinstance(exc, Spooled) else StepStatus.ERROR
         last_error = f"{message}\n{exc.hint}" if exc.hint else message
         record = self.steps.records.get(name)
@@ -363,7 +415,7 @@ class StepRunner:
             name,
             status,
             attempts=attempts,
-            error=fault,
+            error=fault_of(exc, self.services.masker),
             last_error=last_error,
             hint=exc.hint or None,
             in_doubt=doubts,
@@ -419,13 +471,10 @@ class StepRunner:
             if name not in steps:
                 raise exc
         failed = ", ".join(failures)
+        reason = f"held back by {failed}; nothing was started"
         for name in steps:
             if name not in failures:
-                self.end(
-                    name,
-                    StepStatus.PENDING,
-                    reason=f"held back by {failed}; nothing was started",
-                )
+                self.end(name, StepStatus.PENDING, reason=reason)
 
 
 R = TypeVar("R", bound=RunRequest)
@@ -437,3 +486,13 @@ class CommandRunner(StepRunner, Generic[R]):
     """
 
     request: R
+
+
+def _may_retry(rule: RetryRule, result: StepResult, fault: Fault, number: int) -> bool:
+    """
+    Return whether the rule covers this failure: every error matches, and nothing is in doubt.
+    """
+    if number >= rule.attempts or result.record.resources.in_doubt or fault.code != "engine_failed":
+        return False
+    texts = [f"{diagnostic.summary}\n{diagnostic.detail}" for diagnostic in fault.diagnostics]
+    return bool(texts) and all(any(re.search(p, text) for p in rule.on) for text in texts)
