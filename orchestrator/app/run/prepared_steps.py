@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 from orchestrator.app.inspection.read_context import check_owner
@@ -128,6 +128,7 @@ class PreparedSteps:
         self.prepared: dict[str, PreparedStep] = {}
         self.records: dict[str, OperationRecord | None] = {}
         self._outputs: dict[str, Mapping[str, StateOutput]] = {}
+        self._all_records: list[OperationRecord] | None = None  # of the whole store, once needed
         self.values = StepValues(
             services,
             deployment,
@@ -225,6 +226,8 @@ class PreparedSteps:
         root, engine = self._laid_out(step, bound, module, lookup)
         bindings = StateBindings()
         if bound is None or bound.status in NOTHING_THERE:
+            if self._all_records is None:
+                self._all_records = services.store.records()
             bindings = StateBindings.of(self._all_records, target, services.actor.host)
             place = (root.backend_type, root.location, services.workspace)
             bindings.check(str(target), place=place)
@@ -297,10 +300,6 @@ class PreparedSteps:
             if older is not None:
                 services.note(older, level="warning", step=step.name)
         return root, engine
-
-    @cached_property
-    def _all_records(self) -> list[OperationRecord]:
-        return self.services.store.records()
 
     # Values that flow from step to step
 

@@ -139,19 +139,16 @@ class RunRequest(Struct, frozen=True, kw_only=True):
         """
         Return the options for the run record: those that differ from their defaults.
         """
-        parts = (self.options, self.options.plan, self)
-        changed = (item for part in parts for item in changed_fields(part))
-        return {name: _json(value) for name, value in changed if name not in _NOT_ARGUMENTS}
-
-
-def _json(value: object) -> Json:
-    match value:
-        case bool() | int():
-            return value
-        case tuple():
-            return [str(item) for item in value]
-        case _:
-            return str(value)
+        arguments: dict[str, Json] = {}
+        for part in (self.options, self.options.plan, self):
+            for name, value in changed_fields(part):
+                if name in _NOT_ARGUMENTS:
+                    continue
+                if isinstance(value, tuple):
+                    arguments[name] = [str(item) for item in value]
+                else:
+                    arguments[name] = value if isinstance(value, int) else str(value)
+        return arguments
 
 
 class ApplyRequest(RunRequest, frozen=True, kw_only=True):

@@ -174,15 +174,17 @@ def check_plan(
     accepted = options.accept_vanished
     destroying = plan.direction == "destroy"
     prepared.bindings.check(target, lineage=before.lineage)
-    _check_addresses_known(target, options, journal, before)
+    if options.replace or options.targets:
+        _check_addresses_known(target, options, journal, before)
     moved = check(target, record, before, prepared.reconcile)
     if moved is not None:
         services.note(moved, level="warning", step=step)
     _warn_of_secret_keys(services, step, journal)
     imports = {item.address: item.importing for item in journal.planned if item.importing}
-    warn_of_shared_objects(services, step, target, imports)
+    if imports:
+        warn_of_shared_objects(services, step, target, imports)
     refresh = refresh_result(journal, before, destroying=destroying, targeted=bool(options.targets))
-    deleted = _deleted_earlier(services, prepared, refresh)
+    deleted = _deleted_earlier(services, prepared, refresh) if refresh.missing else ()
     if deleted:
         labels = ", ".join(item.label for item in deleted)
         services.note(f"gone by an earlier delete: {labels}", step=step)
@@ -254,8 +256,6 @@ def warn_of_shared_objects(
     Warn about objects to import (ids by address) that another target has. They may still be
     different objects: a name is unique only within a region or account.
     """
-    if not taken_over:
-        return
     address_of = {(parse_address(at).type, id_): at for at, id_ in taken_over.items()}
     for record in services.store.records():
         other = str(record.target)
