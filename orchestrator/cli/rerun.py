@@ -13,7 +13,6 @@ import click
 
 from orchestrator.cli import options
 from orchestrator.cli.running import RunCall, load_and_run, run_command, run_use_case
-from orchestrator.errors import Invalid
 
 if TYPE_CHECKING:
     from orchestrator.app.inspection.earlier_runs import PriorRun
@@ -52,26 +51,13 @@ def earlier_deployment(
     Return an earlier run, its deployment, and a warning about how that was loaded.
     """
     from orchestrator import composition
-    from orchestrator.loading.reruns import find_prior_run, repeated_deployment, summary_if_readable
+    from orchestrator.loading.restore import repeated_deployment
 
-    project, selection = call.project, call.selection
-    readable = summary_if_readable(project, selection)
-    summary = None if isinstance(readable, Invalid) else readable
-    with composition.open_store(project, summary.operations if summary else None) as store:
-        prior = find_prior_run(
-            composition.run_files(project),
-            store,
-            project,
-            selection,
-            readable,
-            run_id=run_id,
-            steps=steps,
-        )
-    warning = ""
-    if isinstance(readable, Invalid):
-        why = readable.message.splitlines()[0]
-        warning = f"the blueprint cannot be read as it is now, and is not needed: {why}"
-    return prior, repeated_deployment(project, selection, prior, summary), warning
+    files = composition.run_files(call.project)
+    open_store = partial(composition.open_store, call.project)
+    return repeated_deployment(
+        call.project, call.selection, files, open_store, run_id=run_id, steps=steps
+    )
 
 
 def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
@@ -83,7 +69,7 @@ def promote(call: RunCall, request: ApplyRequest, run_id: str) -> int:
     from orchestrator.app.commands.rerun import promote
     from orchestrator.app.inspection.earlier_runs import store_of_run
     from orchestrator.engine.workdir.snapshot import read_archived
-    from orchestrator.loading.reruns import promoted_deployment
+    from orchestrator.loading.restore import promoted_deployment
     from orchestrator.loading.summary import load_summary, store_locations
 
     project, selection = call.project, call.selection

@@ -191,7 +191,7 @@ def recorded_summary(
         return load_summary(project, selection)
     except Invalid:
         from orchestrator import composition
-        from orchestrator.loading.restore import gone_deployment  # only where something is wrong
+        from orchestrator.loading.orphans import gone_deployment  # only where something is wrong
 
         open_store = functools.partial(composition.open_store, project)
         gone = gone_deployment(project, selection, open_store)
@@ -210,7 +210,7 @@ def load(call: RunCall, need: InputPolicy, *, whole: bool = False) -> Deployment
 
     if not call.options.orphaned:
         return load_deployment(call.project, call.selection, need)
-    from orchestrator.loading.restore import deployment_with_orphans
+    from orchestrator.loading.orphans import deployment_with_orphans
 
     open_store = functools.partial(composition.open_store, call.project)
     return deployment_with_orphans(call.project, call.selection, open_store, whole=whole)

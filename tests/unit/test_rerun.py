@@ -33,8 +33,9 @@ from orchestrator.domain.record.states import Status
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
 from orchestrator.domain.values import replace
 from orchestrator.errors import Refused
-from orchestrator.loading.restore import CurrentSources, restore_deployment
+from orchestrator.loading.restore import restore_deployment
 from orchestrator.ports.engine import Apply
+from orchestrator.project import ProjectContext, Settings
 from tests.fakes.engine import Fault
 from tests.fakes.services import Premises
 
@@ -82,8 +83,8 @@ class Place:
         run_id = run_id or run_to_retry(there.store, "web", "default", steps)
         place = {"project": "acme", "blueprint": "web", "environment": "default"}
         found = read_prior_run(files, there.store, run_id, **place)
-        present = CurrentSources(there.place, {}, lambda _: "")
-        deployment = restore_deployment(found.deployment, present, run_id=run_id)
+        project = ProjectContext(there.place, Settings(there.place), {})
+        deployment = restore_deployment(project, found.deployment, run_id=run_id)
         options = RunOptions(steps=steps, plan=YES, reason="a test")
         if verb == "retry":
             retry(there.services, deployment, RetryRequest(options=options), earlier=found)

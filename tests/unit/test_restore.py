@@ -20,7 +20,8 @@ from orchestrator.domain.blueprint.stored_deployment import (
 )
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid
-from orchestrator.loading.restore import CurrentSources, restore_deployment
+from orchestrator.loading.restore import restore_deployment
+from orchestrator.project import ProjectContext, Settings
 from tests.fakes.project import ProjectOnDisk
 
 KEY = b"k" * 32
@@ -68,13 +69,22 @@ class Stored:
     token: str = "from-command"
     commands: list[Sequence[str]] = field(default_factory=list)
 
-    def restore(self, environ: Mapping[str, str] = ENVIRON, **current: object) -> Deployment:
+    def restore(
+        self, environ: Mapping[str, str] = ENVIRON, root: Path | None = None, **current: object
+    ) -> Deployment:
         def run(argv: Sequence[str]) -> str:
             self.commands.append(tuple(argv))
             return f"{self.token}\n"
 
-        found = CurrentSources(self.project.root, environ, run)
-        return restore_deployment(self.deployment, replace(found, **current), run_id="R1")  # type: ignore[arg-type]
+        root = root or self.project.root
+        project = ProjectContext(root, Settings(root), environ)
+        return restore_deployment(
+            project,
+            self.deployment,
+            run_id="R1",
+            run_command=run,
+            **current,  # type: ignore[arg-type]
+        )
 
     def changed(self, environ: Mapping[str, str] = ENVIRON) -> tuple[str, ...]:
         return changed_secrets(self.deployment, self.restore(environ), KEY)
@@ -139,7 +149,7 @@ def test_a_secret_in_a_file_of_the_project_is_found_on_another_machine(
     place.parent.mkdir(parents=True)
     place.write_text("of-today")
 
-    assert stored.restore(project_dir=root).inputs["certificate"].value == "of-today"
+    assert stored.restore(root=root).inputs["certificate"].value == "of-today"
     assert str(stored.project.root) not in stored.deployment.to_json()
 
 
@@ -167,13 +177,13 @@ def test_a_credential_in_the_settings_of_a_backend_comes_from_the_blueprint_of_t
     steps = deployment.steps
     others = {"two": replace(steps["two"], name="two")}
 
-    again = stored.restore(steps=steps)
-    left = stored.restore(steps=others)
+    again = stored.restore(present=steps)
+    left = stored.restore(present=others)
 
     assert again.steps["one"].providers == steps["one"].providers
     assert {again.steps["one"].backend, left.steps["one"].backend} == {steps["one"].backend}
     with pytest.raises(Invalid, match=r"backend\.password.*was written in the blueprint only"):
-        stored.restore(steps={})
+        stored.restore(present={})
 
 
 @pytest.mark.parametrize(
