@@ -18,6 +18,8 @@ from orchestrator.errors import Invalid, Location, Problem
 
 #: More than any file that people write for this tool; larger ones name their own limit.
 MAX_BYTES = 16 * 1024 * 1024
+#: Lines and commas that a file may have: counted in no time, where a million list items take long.
+MAX_SEPARATORS = 300_000
 
 
 def read_regular(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
@@ -47,10 +49,10 @@ def read_regular(path: Path | str, *, limit: int = MAX_BYTES) -> bytes:
 def read_text(path: Path, *, shown: str) -> str:
     """
     Return the text of a UTF-8 file, ``shown`` in errors. Raises Invalid if it cannot be read or
-    decoded.
+    decoded, or is too large to be parsed.
     """
     try:
-        return read_regular(path).decode("utf-8-sig")
+        text = read_regular(path).decode("utf-8-sig")
     except FileNotFoundError as exc:
         raise Invalid([Problem("there is no such file", Location(shown))]) from exc
     except OSError as exc:
@@ -59,6 +61,10 @@ def read_text(path: Path, *, shown: str) -> str:
         raise Invalid([Problem("is not UTF-8 text", Location(shown))]) from exc
     except ValueError as exc:
         raise Invalid([Problem("its name cannot be that of a file", Location(shown))]) from exc
+    if text.count(",") + text.count("\n") > MAX_SEPARATORS:
+        hint = f"it has more than {MAX_SEPARATORS:,} lines and commas"
+        raise Invalid([Problem("is too large to be read", Location(shown), hint)])
+    return text
 
 
 def check_regular(path: Path) -> None:

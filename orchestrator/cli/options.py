@@ -379,14 +379,13 @@ def affected(
     Return the steps that a change affects, with the reasons; None if no change was named.
     """
     from orchestrator.errors import Usage
-    from orchestrator.loading.affected_steps import affected_steps, changes_of, changes_since
+    from orchestrator.loading import affected_steps
 
     if changed_since is None and not affected_by:
         return None
     if changed_since is not None and affected_by:
         raise Usage("--changed-since and --affected-by both say what changed: give one of them")
     if changed_since is not None:
-        change = changes_since(changed_since, deployment)
-    else:
-        change = changes_of([project.directory / file for file in affected_by], deployment)
-    return affected_steps(deployment, change)
+        return affected_steps.affected_since(changed_since, deployment)
+    files = [project.directory / file for file in affected_by]
+    return affected_steps.affected_by(files, deployment)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import glob
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
 from orchestrator.domain.blueprint.yaml_tree import parse_document
@@ -30,17 +30,6 @@ class ChangedParts(Struct, frozen=True):
     steps: frozenset[str] = frozenset()
     inputs: frozenset[str] = frozenset()
     everything: bool = False
-
-
-class Change(Struct, frozen=True):
-    """
-    A change: absolute paths of files (a directory if git reports it as one), parts of the blueprint
-    file, and the files that affect every step, as users name them.
-    """
-
-    files: tuple[str, ...]
-    blueprint: ChangedParts = field(default_factory=ChangedParts)
-    of_all: tuple[str, ...] = ()
 
 
 def changed_parts(before: object, after: object, environment: str) -> ChangedParts:
@@ -64,14 +53,26 @@ def changed_parts(before: object, after: object, environment: str) -> ChangedPar
     return ChangedParts(frozenset().union(*parts), inputs, everything)
 
 
-def affected_steps(deployment: Deployment, change: Change) -> Mapping[str, tuple[str, ...]]:
+def affected_steps(
+    deployment: Deployment, changed: Sequence[Path], parts: ChangedParts
+) -> Mapping[str, tuple[str, ...]]:
     """
-    Return the steps that a change affects and their dependents, in order, each with the reasons.
+    Return the steps that a change of files, and of parts of the blueprint file, affects and their
+    dependents, in order, each with the reasons.
     """
-    reasons = {
-        name: tuple(dict.fromkeys(_reasons(deployment, step, change)))
-        for name, step in deployment.steps.items()
-    }
+    files = _known_paths(deployment, changed)
+    settings_changed = (Path(deployment.project_dir) / FILE).resolve() in changed
+    reasons: dict[str, dict[str, None]] = {}
+    for name, step in deployment.steps.items():
+        why = list(_changed_files(deployment, step, files))
+        if settings_changed:
+            why.append(f"{FILE} changed")
+        if parts.everything:
+            why.append("the blueprint changed")
+        elif name in parts.steps:
+            why.append("its part of the blueprint changed")
+        why += (f"input {item} changed" for item in sorted(_inputs(step) & parts.inputs))
+        reasons[name] = dict.fromkeys(why)
     touched = {name for name, why in reasons.items() if why}
     affected: dict[str, tuple[str, ...]] = {}
     for name in deployment.graph.order:
@@ -82,32 +83,39 @@ def affected_steps(deployment: Deployment, change: Change) -> Mapping[str, tuple
     return affected
 
 
-def _reasons(deployment: Deployment, step: Step, change: Change) -> Iterator[str]:
+def _changed_files(deployment: Deployment, step: Step, files: Iterable[str]) -> Iterator[str]:
     """
-    Yield the reasons why a change affects this step itself.
+    Yield the reasons of the files (a directory if git reports it as one) that belong to a step's
+    modules or that its inputs come from.
     """
-    root = deployment.project_dir
     places = list(module_places(step))
-    for file in change.files:
-        shown = file.removeprefix(f"{root}/")
-        if any(_is_within(file, place) or _is_within(place, file) for place in places):
+    for file in files:
+        shown = file.removeprefix(f"{deployment.project_dir}/")
+        if any(f"{file}/".startswith(f"{p}/") or f"{p}/".startswith(f"{file}/") for p in places):
             yield f"{shown} changed"
         for name in sorted(_inputs(step)):
             value = deployment.inputs.get(name)
             if value is not None and value.origin in (shown, file):
                 yield f"{shown} changed, which input {name} comes from"
-    yield from (f"{file} changed" for file in change.of_all)
-    parts = change.blueprint
-    if parts.everything:
-        yield "the blueprint changed"
-    elif step.name in parts.steps:
-        yield "its part of the blueprint changed"
-    for name in sorted(_inputs(step) & parts.inputs):
-        yield f"input {name} changed"
 
 
-def _is_within(file: str, directory: str) -> bool:
-    return file == directory or file.startswith(f"{directory}/")
+def _known_paths(deployment: Deployment, changed: Sequence[Path]) -> Iterable[str]:
+    """
+    Return the files, without the blueprint's, under every path that the deployment knows them by:
+    the project, and each module, may be reached through a symbolic link.
+    """
+    places = {place for step in deployment.steps.values() for place in module_places(step)}
+    targets = {place: Path(place).resolve() for place in sorted({*places, deployment.project_dir})}
+    blueprint, files = _blueprint(deployment), dict[str, None]()
+    for file in changed:
+        common = [
+            str(Path(place) / file.relative_to(target))
+            for place, target in targets.items()
+            if file.is_relative_to(target)
+        ]
+        files.update(dict.fromkeys(common if file != blueprint else ()))
+        files.update(dict.fromkeys(() if common else [str(file)]))
+    return files
 
 
 def module_places(step: Step) -> Iterator[str]:
@@ -153,10 +161,10 @@ def _map(value: object) -> dict[object, object]:
 _PATIENCE = 60.0  # seconds for one question to git
 
 
-def changes_since(revision: str, deployment: Deployment) -> Change:
+def affected_since(revision: str, deployment: Deployment) -> Mapping[str, tuple[str, ...]]:
     """
-    Return what changed since a revision. Raises Usage if git does not know it, or there is no
-    repository.
+    Return the steps that what changed since a revision affects, with the reasons. Raises Usage if
+    git does not know it, or there is no repository.
     """
     project = Path(deployment.project_dir)
     top = Path(_git(project, "rev-parse", "--show-toplevel").strip())
@@ -167,58 +175,34 @@ def changes_since(revision: str, deployment: Deployment) -> Change:
     new = _git(top, "ls-files", "--others", "--exclude-standard", "-z")
     names = sorted({name for text in (diff, new) for name in text.split("\0") if name})
     changed = [(top / name).resolve() for name in names]
-    blueprint = _blueprint(deployment)
-    parts = ChangedParts()
+    blueprint, parts = _blueprint(deployment), ChangedParts()
     if blueprint in changed:
-        parts = _blueprint_parts(top, commit, blueprint, deployment.environment)
-    return _change(deployment, changed, parts)
+        try:
+            before = _git(top, "show", f"{commit}:{blueprint.relative_to(top).as_posix()}")
+            old = parse_document(before, file="before").plain
+            now = parse_document(blueprint.read_text(encoding="utf-8"), file="now").plain
+            parts = changed_parts(old, now, deployment.environment)
+        except (Usage, Invalid, OSError, ValueError):  # it was not there, or was no blueprint
+            parts = ChangedParts(everything=True)
+    return affected_steps(deployment, changed, parts)
 
 
-def changes_of(files: Sequence[Path], deployment: Deployment) -> Change:
+def affected_by(files: Sequence[Path], deployment: Deployment) -> Mapping[str, tuple[str, ...]]:
     """
-    Return the change of these files. Which part of a blueprint file changed is not known. Raises
-    Usage for a pattern, which would be taken for a file that affects nothing.
+    Return the steps that a change of these files affects, with the reasons. Which part of a
+    blueprint file changed is not known. Raises Usage for a pattern, which would be taken for a file
+    that affects nothing.
     """
     for file in files:
         if glob.has_magic(str(file)) and not file.exists():
             raise Usage(f"{file} is no file", hint="leave the pattern to the shell: no quotes")
     changed = [file.resolve() for file in files]
-    return _change(deployment, changed, ChangedParts(everything=_blueprint(deployment) in changed))
-
-
-def _change(deployment: Deployment, changed: Sequence[Path], parts: ChangedParts) -> Change:
-    """
-    Return the change of these files under every path that the deployment knows them by: the
-    project, and each module, may be reached through a symbolic link.
-    """
-    project, blueprint = Path(deployment.project_dir), _blueprint(deployment)
-    places = {place for step in deployment.steps.values() for place in module_places(step)}
-    targets = {place: Path(place).resolve() for place in sorted({*places, str(project)})}
-    files: dict[str, None] = {}
-    for file in changed:
-        common = [
-            str(Path(place) / file.relative_to(target))
-            for place, target in targets.items()
-            if file.is_relative_to(target)
-        ]
-        files.update(dict.fromkeys(common if file != blueprint else ()))
-        files.update(dict.fromkeys(() if common else [str(file)]))
-    settings = (FILE,) if (project / FILE).resolve() in changed else ()
-    return Change(tuple(files), parts, settings)
+    parts = ChangedParts(everything=_blueprint(deployment) in changed)
+    return affected_steps(deployment, changed, parts)
 
 
 def _blueprint(deployment: Deployment) -> Path:
     return (Path(deployment.project_dir) / deployment.path).resolve()
-
-
-def _blueprint_parts(top: Path, commit: str, blueprint: Path, environment: str) -> ChangedParts:
-    try:
-        before = _git(top, "show", f"{commit}:{blueprint.relative_to(top).as_posix()}")
-        old = parse_document(before, file="before").plain
-        new = parse_document(blueprint.read_text(encoding="utf-8"), file="now").plain
-    except (Usage, Invalid, OSError, ValueError):
-        return ChangedParts(everything=True)  # it was not there, or was no blueprint
-    return changed_parts(old, new, environment)
 
 
 def _git(directory: Path, *arguments: str) -> str:

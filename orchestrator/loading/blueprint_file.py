@@ -17,7 +17,6 @@ from orchestrator.domain.blueprint.references import Template
 from orchestrator.domain.blueprint.yaml_tree import Node, Problems, parse_document
 from orchestrator.domain.store_location import STORE_URLS, store_url_problem
 from orchestrator.domain.text import Json, did_you_mean, is_date, is_text
-from orchestrator.loading.files import read_text
 from orchestrator.loading.inputs import (
     InputPolicy,
     InputResolver,
@@ -37,6 +36,7 @@ from orchestrator.loading.schema import (
     parse_blueprint,
 )
 from orchestrator.loading.steps import RawStep, check_shape, parse_backend, parse_steps
+from orchestrator.local_files import read_text
 from orchestrator.project import BlueprintSelection, ProjectContext, real_path
 
 # The ``policy`` and ``drift`` of a blueprint: checked, with every problem told.

@@ -34,7 +34,6 @@ from orchestrator.loading.blueprint_file import (
     resolve_inputs,
     used_inputs,
 )
-from orchestrator.loading.files import read_text
 from orchestrator.loading.inputs import InputPolicy, check_written
 from orchestrator.loading.linking import StepLinker, StoredModule, check_values, parse_hooks
 from orchestrator.loading.reference_rules import known_values
@@ -53,6 +52,7 @@ from orchestrator.loading.steps import (
     parse_steps,
 )
 from orchestrator.loading.summary import store_location
+from orchestrator.local_files import read_text
 from orchestrator.project import BlueprintSelection, ProjectContext
 from orchestrator.trust import Trust
 

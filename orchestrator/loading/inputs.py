@@ -20,14 +20,13 @@ from orchestrator.domain.blueprint.yaml_tree import INEXACT, Node, Problems, nod
 from orchestrator.domain.text import Json, did_you_mean
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location
-from orchestrator.loading.files import read_values
 from orchestrator.loading.reference_rules import (
     ReferenceRules,
     known_values,
     template_of,
 )
 from orchestrator.loading.schema import Declaration, RawBlueprint
-from orchestrator.loading.sources import fetch, is_from, parse_from
+from orchestrator.loading.sources import fetch, is_from, parse_from, read_values
 from orchestrator.loading.types import check_attributes, convert
 from orchestrator.trust import Trust
 

@@ -34,7 +34,6 @@ from orchestrator.domain.record.objects import AbsenceMethod
 from orchestrator.domain.target import HOOK_KINDS
 from orchestrator.domain.text import did_you_mean, is_date
 from orchestrator.errors import Invalid, Location
-from orchestrator.loading.files import read_text
 from orchestrator.loading.reference_rules import ReferenceRules, template_of
 from orchestrator.loading.schema import (
     EffectiveBlueprint,
@@ -44,6 +43,7 @@ from orchestrator.loading.schema import (
     duration,
     merge_settings,
 )
+from orchestrator.local_files import read_text
 
 _BEHAVIOUR = (
     "verify",

@@ -26,12 +26,12 @@ from orchestrator.loading.blueprint_file import (
     read_blueprint,
     resolve_inputs,
 )
-from orchestrator.loading.files import read_text
 from orchestrator.loading.inputs import InputPolicy
 from orchestrator.loading.reference_rules import known_values
 from orchestrator.loading.schema import DEFAULT, parse_blueprint
 from orchestrator.loading.sources import commands_of
 from orchestrator.loading.steps import RawStep, backend_rules, step_graph
+from orchestrator.local_files import read_text
 from orchestrator.ports.store import NEIGHBOURS, OperationStore
 from orchestrator.project import BlueprintSelection, ProjectContext
 

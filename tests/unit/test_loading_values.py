@@ -13,9 +13,8 @@ import pytest
 
 from orchestrator.domain.blueprint.yaml_tree import Problems, parse_document
 from orchestrator.errors import Invalid
-from orchestrator.loading.files import read_values
 from orchestrator.loading.inputs import InputPolicy, unread_variables
-from orchestrator.loading.sources import CommandFailed, run_command
+from orchestrator.loading.sources import CommandFailed, read_values, run_command
 from orchestrator.loading.types import convert, parse_type
 from tests.fakes.project import ProjectOnDisk
 
