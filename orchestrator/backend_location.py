@@ -42,41 +42,37 @@ def location(backend_type: str, config: Mapping[str, Json], project_dir: Path) -
     's3://b/a/x.tfstate'
     """
     try:
-        return _location(backend_type, config, project_dir)
+        match backend_type:
+            case "local":
+                path = _absolute(_needed("local", config, "path"), project_dir)
+                root = _absolute(".", project_dir)
+                is_inside = path.is_relative_to(root)
+                return (path.relative_to(root) if is_inside else path).as_posix()
+            case "s3":
+                endpoints = config.get("endpoints")
+                custom = endpoints.get("s3") if isinstance(endpoints, Mapping) else None
+                custom = custom or config.get("endpoint")
+                suffix = f"?endpoint={_bare(str(custom))}" if custom else ""
+                bucket, key = _needed("s3", config, "bucket"), _needed("s3", config, "key")
+                return f"s3://{bucket}/{key}{suffix}"
+            case "gcs":
+                prefix = str(config.get("prefix") or "").strip("/")
+                name = f"{prefix}/default.tfstate" if prefix else "default.tfstate"
+                return f"gs://{_needed('gcs', config, 'bucket')}/{name}"
+            case "azurerm":
+                parts = ("storage_account_name", "container_name", "key")
+                return "azurerm://" + "/".join(_needed("azurerm", config, part) for part in parts)
+            case "pg":
+                schema = str(config.get("schema_name") or "terraform_remote_state")
+                return f"{_database(str(config.get('conn_str') or ''))}?schema={quote(schema)}"
+            case "http":
+                return _bare(_needed("http", config, "address"))
+            case _:
+                known, marks = _without_secrets(config), (",", ":")
+                return f"{backend_type}:{json.dumps(known, sort_keys=True, separators=marks)}"
     except ValueError as exc:  # it may quote a password
         message = f'backend "{backend_type}": an address in its config is no URL'
         raise Invalid([Problem(message)]) from exc
-
-
-def _location(backend_type: str, config: Mapping[str, Json], project_dir: Path) -> str:
-    match backend_type:
-        case "local":
-            path = _absolute(_needed("local", config, "path"), project_dir)
-            root = _absolute(".", project_dir)
-            is_inside = path.is_relative_to(root)
-            return (path.relative_to(root) if is_inside else path).as_posix()
-        case "s3":
-            endpoints = config.get("endpoints")
-            custom = endpoints.get("s3") if isinstance(endpoints, Mapping) else None
-            custom = custom or config.get("endpoint")
-            suffix = f"?endpoint={_bare(str(custom))}" if custom else ""
-            bucket, key = _needed("s3", config, "bucket"), _needed("s3", config, "key")
-            return f"s3://{bucket}/{key}{suffix}"
-        case "gcs":
-            prefix = str(config.get("prefix") or "").strip("/")
-            name = f"{prefix}/default.tfstate" if prefix else "default.tfstate"
-            return f"gs://{_needed('gcs', config, 'bucket')}/{name}"
-        case "azurerm":
-            parts = ("storage_account_name", "container_name", "key")
-            return "azurerm://" + "/".join(_needed("azurerm", config, part) for part in parts)
-        case "pg":
-            schema = str(config.get("schema_name") or "terraform_remote_state")
-            return f"{_database(str(config.get('conn_str') or ''))}?schema={quote(schema)}"
-        case "http":
-            return _bare(_needed("http", config, "address"))
-        case _:
-            settings = _without_secrets(config)
-            return f"{backend_type}:{json.dumps(settings, sort_keys=True, separators=(',', ':'))}"
 
 
 def _absolute(path: str, project_root: Path) -> Path:
@@ -98,10 +94,6 @@ _SECRET = re.compile(
 )
 #: Settings of other backends that look like secrets by their name and are addresses.
 _NO_SECRETS = frozenset({"key", "secret_suffix"})
-
-
-def _is_secret(name: str) -> bool:
-    return name not in _NO_SECRETS and _SECRET.search(name) is not None
 
 
 def _bare(url: str) -> str:
@@ -149,7 +141,11 @@ def _database(conn_str: str) -> str:
 def _without_secrets(value: Json) -> Json:
     match value:
         case Mapping():
-            return {k: _without_secrets(v) for k, v in value.items() if not _is_secret(k)}
+            return {
+                name: _without_secrets(item)
+                for name, item in value.items()
+                if name in _NO_SECRETS or not _SECRET.search(name)
+            }
         case list() | tuple():
             return [_without_secrets(item) for item in value]
         case str() if "://" in value:

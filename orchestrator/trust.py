@@ -56,7 +56,8 @@ class Trust(Struct, frozen=True):
         """
         if not self.allows_store(url, root):
             hint = f"it allows {', '.join(self.stores or ()) or 'none outside of the project'}"
-            problems.add(self.forbidden(f"the operation store {_shown(url)}", "stores"), at, hint)
+            shown = re.sub(r"//[^/@]*@", "//", url)
+            problems.add(self.forbidden(f"the operation store {shown}", "stores"), at, hint)
 
     def allows_store(self, url: str | None, root: Path) -> bool:
         """
@@ -103,24 +104,19 @@ def read_trust(environ: Mapping[str, str], root: Path) -> Trust:
     if _is_below(path, root):
         hint = "keep it where nobody who changes the project can change it"
         raise Invalid([Problem(f"the trust file {name} is in the project", at, hint)])
-    return _parse(read_text(path, shown=f"trust file {name}"), name, path.parent)
-
-
-def _parse(text: str, name: str, base: Path) -> Trust:
-    problems = Problems()
+    text, problems = read_text(path, shown=f"trust file {name}"), Problems()
     document = problems.fields(parse_document(text, file=name), ("trust",), what="the trust file")
     if "trust" not in document:
         problems.add("the trust file says nothing under `trust`", Location(name))
     fields = problems.fields(document["trust"], _KEYS, what="trust") if document else {}
     commands, stores = fields.get("commands"), fields.get("stores")
     roots = fields.get("module_roots")
+    allowed = problems.texts(roots, what="trust.module_roots") if roots else ()
     trust = Trust(
         file=name,
         commands=problems.flag(commands, what="trust.commands") if commands else True,
         stores=problems.texts(stores, what="trust.stores") if stores else None,
-        module_roots=tuple(base / each for each in problems.texts(roots, what="trust.module_roots"))
-        if roots
-        else None,
+        module_roots=tuple(path.parent / each for each in allowed) if roots else None,
     )
     problems.check()
     return trust
@@ -128,7 +124,3 @@ def _parse(text: str, name: str, base: Path) -> Trust:
 
 def _is_below(path: Path, root: Path) -> bool:
     return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
-
-
-def _shown(url: str) -> str:
-    return re.sub(r"//[^/@]*@", "//", url)

@@ -13,7 +13,6 @@ from orchestrator.domain.blueprint.blueprint import (
     EngineRequirement,
     ModuleHook,
     Step,
-    StoreLocation,
 )
 from orchestrator.domain.blueprint.graph import CycleFound, Graph
 from orchestrator.domain.blueprint.stored_deployment import (
@@ -25,6 +24,7 @@ from orchestrator.domain.blueprint.stored_deployment import (
 )
 from orchestrator.domain.record.states import NOTHING_THERE
 from orchestrator.domain.recovery.rerun_rules import deployment_blob
+from orchestrator.domain.store_location import StoreLocation
 from orchestrator.domain.target import step_of
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Problem, Refused, StoreUnavailable
