@@ -190,31 +190,42 @@ class PostgresStore(SqlStore):
             connection.execute("INSERT INTO schema_version VALUES (%s)", (len(self._scripts),))
 
     def _missing(self, connection: Connection) -> int:
-        return pending(_version(connection), self._scripts, place=self.url)
+        """
+        Return the number of migrations that the schema lacks.
+        """
+        version = 0
+        with connection.transaction():
+            # Not to_regclass: it answers from a cache of the session, which waiting for an advisory
+            # lock does not refresh. Reading a table does.
+            tables = connection.execute(
+                "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = %s",
+                (_SCHEMA, "schema_version"),
+            )
+            if tables.fetchone() is not None:
+                newest = connection.execute(f"SELECT max(version) FROM {_SCHEMA}.schema_version")
+                version = int((newest.fetchone() or (0,))[0] or 0)
+        return pending(version, self._scripts, place=self.url)
 
     @contextmanager
     def _readable_errors(self) -> Iterator[None]:
         psycopg = _driver()
         try:
             yield
-        except psycopg.errors.InsufficientPrivilege as exc:
-            raise StoreUnavailable(
-                f"{self.url}: {_first_line(exc)}",
-                hint="docs/stores.md lists what to grant; who may create tables makes them by "
-                "`orchestrator store migrate`",
-            ) from exc
-        except psycopg.ProgrammingError as exc:
-            self.close()  # whoever connects again is told of a version that is too new
-            raise StoreUnavailable(
-                f"{self.url}: {_first_line(exc)}",
-                hint="the tables are not those of this version: a newer one may have changed them "
-                "meanwhile; use that version or a newer one",
-            ) from exc
         except psycopg.Error as exc:
-            raise StoreUnavailable(
-                f"{self.url}: {_first_line(exc)}",
-                hint="check that the server is up and that PGUSER, PGPASSWORD and PGSSLMODE fit",
-            ) from exc
+            hint = "check that the server is up and that PGUSER, PGPASSWORD and PGSSLMODE fit"
+            if isinstance(exc, psycopg.errors.InsufficientPrivilege):
+                hint = (
+                    "docs/stores.md lists what to grant; who may create tables makes them by "
+                    "`orchestrator store migrate`"
+                )
+            elif isinstance(exc, psycopg.ProgrammingError):
+                self.close()  # whoever connects again is told of a version that is too new
+                hint = (
+                    "the tables are not those of this version: a newer one may have changed them "
+                    "meanwhile; use that version or a newer one"
+                )
+            first_line = (str(exc).strip().splitlines() or [type(exc).__name__])[0]
+            raise StoreUnavailable(f"{self.url}: {first_line}", hint=hint) from exc
 
 
 def _driver() -> ModuleType:
@@ -266,21 +277,3 @@ def _time_limit(seconds: float, connection: Connection) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _version(connection: Connection) -> int:
-    with connection.transaction():
-        # Not to_regclass: it answers from a cache of the session, which waiting for an advisory
-        # lock does not refresh. Reading a table does.
-        row = connection.execute(
-            "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = %s",
-            (_SCHEMA, "schema_version"),
-        ).fetchone()
-        if row is None:
-            return 0
-        row = connection.execute(f"SELECT max(version) FROM {_SCHEMA}.schema_version").fetchone()
-        return int(row[0] or 0) if row else 0
-
-
-def _first_line(exc: Exception) -> str:
-    return (str(exc).strip().splitlines() or [type(exc).__name__])[0]
