@@ -240,13 +240,13 @@ def _input_sources(reading: ReadBlueprint) -> Iterator[tuple[str, InputSource]]:
     inside = project.project_dir
     for name, item in declared.items():
         if item.default is not None:
-            at, origin = item.default.at, "blueprint default"
-            yield name, InputSource(item.default, at, origin, "blueprint", base, inside)
+            origin = "blueprint default"
+            yield name, InputSource(item.default, origin, "blueprint", base, inside)
     for environment in reading.effective.chain:
         origin = f"environment {environment.name}"
         for name, node in environment.inputs.fields.items() if environment.inputs else ():
             if name in declared:
-                yield name, InputSource(node, node.at, origin, "blueprint", base, inside)
+                yield name, InputSource(node, origin, "blueprint", base, inside)
         for file, node in environment.inputs_from:
             path = Path(os.path.normpath(base / file))
             if project.contains(path):

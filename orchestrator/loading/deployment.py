@@ -146,7 +146,8 @@ def _places(
         look_up = known_values(blueprint, environment, step=step.name, inputs=values)
         roots = (hook.work for hook in hooks if isinstance(hook.work, RawStep))
         for raw in (step, *roots):
-            backend = raw.backend
+            backend, at = raw.backend, raw.backend.config.location()
+            at = at if at and at.line else raw.at
             try:
                 config = backend.config.resolve(look_up).value or {}
                 place = location(backend.type, config, reading.project.project_dir)
@@ -155,17 +156,12 @@ def _places(
             except Invalid as exc:
                 if not reading.problems:  # else it may follow from what is wrong already
                     for problem in exc.problems:
-                        reading.problems.add(problem.message, _backend_at(raw), problem.hint)
+                        reading.problems.add(problem.message, at, problem.hint)
                 continue
             if backend.type == "local":
                 place = os.path.realpath(reading.project.project_dir / place)
             target = Target(blueprint, environment, raw.name)
-            yield target, _backend_at(raw), f"{backend.type} {place}"
-
-
-def _backend_at(step: RawStep) -> Location:
-    at = step.backend.config.location()
-    return at if at and at.line else step.at
+            yield target, at, f"{backend.type} {place}"
 
 
 # The parts of a blueprint that the operator's trust file forbids.

@@ -39,7 +39,6 @@ class InputSource(Struct, frozen=True):
     """
 
     node: Node
-    at: Location
     origin: str
     kind: Literal["blueprint", "file", "environ", "option"]
     base: Path
@@ -57,7 +56,7 @@ class InputSource(Struct, frozen=True):
         Return a ``from:`` mapping for the variable that it came from, else the one that sets the
         input of this name.
         """
-        variable = self.at.file if self.kind == "environ" else f"{INPUT_VARIABLE}{name}"
+        variable = self.node.at.file if self.kind == "environ" else f"{INPUT_VARIABLE}{name}"
         return {"from": {"env": variable}}
 
 
@@ -76,7 +75,7 @@ def environment_sources(
             at = Location(variable)
             node = from_text(item, environ[variable], at, problems)
             origin = f"environment variable {variable}"
-            yield name, InputSource(node, at, origin, "environ", directory)
+            yield name, InputSource(node, origin, "environ", directory)
 
 
 def option_sources(
@@ -97,7 +96,7 @@ def option_sources(
             problems.add(f"there is no input {name!r}", at, did_you_mean(name, declared))
         else:
             node = from_text(declared[name], value, at, problems)
-            yield name, InputSource(node, at, "command line", "option", directory)
+            yield name, InputSource(node, "command line", "option", directory)
 
 
 def file_sources(
@@ -118,7 +117,7 @@ def file_sources(
         return
     for name, node in values.items():
         if name in declared:
-            yield name, InputSource(node, places[name], shown, "file", path.parent, inside)
+            yield name, InputSource(node, shown, "file", path.parent, inside)
         else:
             hint = did_you_mean(name, declared)
             problems.add(f"there is no input {name!r}", places[name], hint)
@@ -305,11 +304,11 @@ class InputResolver(Struct, frozen=True):
             if template.uses:
                 use = template.uses[0]
                 if use.whole and not use.path:
-                    node = from_text(declaration, str(resolved.value), source.at, self.problems)
+                    node = from_text(declaration, str(resolved.value), node.at, self.problems)
                     if use.reference.kind == "env":
                         reference = {"from": {"env": use.reference.names[0]}}
                 else:
-                    node = node_of(resolved.value, source.at)
+                    node = node_of(resolved.value, node.at)
                 origin = ", ".join(dict.fromkeys(resolved.secrets.values())) or origin
                 sensitive = sensitive or bool(resolved.secrets)
         value = _as_declared(declaration, node, self.problems)

@@ -93,7 +93,10 @@ class StepLinker(Struct, frozen=True):
             name: self._step(raw_step, hooks[name], graph) for name, raw_step in raw_steps.items()
         }
         if self.modules_from == "present":
-            modules = {name: _known(step.module) for name, step in steps.items()}
+            modules = {
+                name: None if step.module is _UNREAD else step.module
+                for name, step in steps.items()
+            }
             for name, step in steps.items():
                 self._check_references(step, modules)
                 for hook in hooks[name].values() if len(graph) else ():
@@ -192,7 +195,7 @@ class StepLinker(Struct, frozen=True):
         general = ReferenceRules("a step", inputs=declared, steps=modules, itself=step.name)
         for template in (*step.inputs.values(), *step.providers.values()):
             general.check(template, problems)
-        module = _known(step.module)
+        module = modules[step.name]
         variables = module.variables if module else step.inputs
         for what, templates in (("identity", step.identity), ("search", step.search)):
             rules = ReferenceRules(what, inputs=variables, each_key=True)
@@ -206,10 +209,6 @@ class StepLinker(Struct, frozen=True):
                 settings = check.settings.resolve(lambda _: Resolved(None)).value
                 for message in validate_check(check.kind, settings):
                     problems.add(f"{check.kind}: {message}", check.settings.location())
-
-
-def _known(module: Module) -> Module | None:
-    return None if module is _UNREAD else module
 
 
 def _check_variables(raw: RawStep, module: Module, problems: Problems) -> None:

@@ -188,7 +188,7 @@ def _inputs(
     }
     sources = {
         name: InputSource(
-            node_of(stored.inputs[name].value, at), at, str(at), "file", project.project_dir
+            node_of(stored.inputs[name].value, at), str(at), "file", project.project_dir
         )
         for name in secrets
     }
