@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from decimal import Decimal
 
 from msgspec import Struct
@@ -223,13 +223,10 @@ def last_writer(state: PulledState | None, *known: EngineRef | None) -> EngineRe
     for engine in engines:
         if engine.version == version:
             return engine
-    kind = _kind_told(item.provider for item in state.objects)
-    return engines[0].model_copy(update={"kind": kind or engines[0].kind, "version": version})
-
-
-def _kind_told(providers: Iterable[str]) -> str | None:
-    kinds = {kind for source in providers for host, kind in _REGISTRIES if source.startswith(host)}
-    return kinds.pop() if len(kinds) == 1 else None
+    sources = {item.provider for item in state.objects}
+    kinds = {kind for source in sources for host, kind in _REGISTRIES if source.startswith(host)}
+    kind = kinds.pop() if len(kinds) == 1 else engines[0].kind
+    return engines[0].model_copy(update={"kind": kind, "version": version})
 
 
 def is_newer(version: str, other: str) -> bool:

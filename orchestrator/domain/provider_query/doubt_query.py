@@ -158,7 +158,13 @@ def _number(
     Return the number of a search, adding it if it is new.
     """
     if key not in searches:
-        searches[key] = _search(template, lookup)
+        value = template.resolve(lookup).value
+        searches[key] = Search(
+            data=value["data"],
+            arguments=value.get("arguments") or {},
+            ids=value["ids"],
+            provider=value.get("provider"),
+        )
     return list(searches).index(key)
 
 
@@ -195,16 +201,6 @@ def declaration(step: Step, address: Address, inputs: Collection[str]) -> tuple[
 
 def _keyed(template: Template) -> bool:
     return any(reference.kind == "each_key" for reference in template.references)
-
-
-def _search(template: Template, lookup: Lookup) -> Search:
-    value = template.resolve(lookup).value
-    return Search(
-        data=value["data"],
-        arguments=value.get("arguments") or {},
-        ids=value["ids"],
-        provider=value.get("provider"),
-    )
 
 
 def _with_key(lookup: Lookup, address: Address) -> Lookup:

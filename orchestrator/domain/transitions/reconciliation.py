@@ -95,7 +95,9 @@ def reconciled(
         absence = absence_with_forgotten(before.absence, settled, stamp.at)
         base = base.model_copy(update={"absence": absence})
     is_gone = empty and before.status is Status.ERROR and (findings or not doubts)
-    if is_gone and (settled or findings or not _made_nothing(before)):
+    held = before.resources.inventory or before.resources.in_doubt
+    # Of an apply that failed before it made anything nothing can be gone.
+    if is_gone and (settled or findings or held or before.failed_command != "apply"):
         return gone_without_mutation(base, stamp, findings, run_id=run_id)
     if verification is not None and not doubts:
         outputs = outputs_of_state(base, before.run_id, state, stamp)
@@ -195,14 +197,6 @@ def confirmed_by_provider(
     findings = [AbsenceFinding(ref, "gone") for ref in objects]
     confirmed_now = absence(findings, (), stamp.at, earlier=before.absence)
     return observed(before, {"absence": confirmed_now}, stamp)
-
-
-def _made_nothing(record: OperationRecord) -> bool:
-    """
-    Return whether an apply failed before it made anything: then nothing can be gone.
-    """
-    resources = record.resources
-    return record.failed_command == "apply" and not (resources.inventory or resources.in_doubt)
 
 
 def _doubted(record: OperationRecord, stamp: EntryStamp) -> OperationRecord:
