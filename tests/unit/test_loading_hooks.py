@@ -71,6 +71,26 @@ def test_actions_arrive_in_the_deployment(project: ProjectOnDisk) -> None:
     assert 'db["@before_destroy"]' not in found.graph
 
 
+def test_a_variable_that_only_the_checks_of_a_hook_name_is_read(project: ProjectOnDisk) -> None:
+    """
+    The ``module.yaml`` of a hook's module may refer to the environment, as that of a step may.
+    """
+    project.write(
+        "modules/archive/module.yaml", 'verify:\n  - command: {argv: [test, "${env.ARCHIVE}"]}\n'
+    )
+    project.blueprint(
+        """
+        steps:
+          db:
+            module: ../modules/db
+            inputs: {size: 3}
+            before_destroy: {module: ../modules/archive, inputs: {arn: "${outputs.arn}"}}
+        """
+    )
+    assert project.load(environ={"ARCHIVE": "cold"}).env == {"ARCHIVE": "cold"}
+    assert project.load(environ={}).env == {}
+
+
 def test_an_outline_tells_which_actions_a_step_declares(project: ProjectOnDisk) -> None:
     """
     Reading commands know of actions without reading a module; null takes one away.
