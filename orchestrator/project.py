@@ -269,31 +269,26 @@ class ProjectContext(Struct, frozen=True):
 
         Raises Invalid if there is none, several have the name, or it lies outside the project.
         """
+        path = None
         if "/" in wanted or os.sep in wanted or wanted.endswith(_SUFFIXES):
-            for base in (self.directory, self.project_dir):
-                path = base / wanted
-                if os.path.isfile(path):  # noqa: PTH113 - pathlib raises for names that cannot be
-                    return self._inside(path, wanted)
-                if os.path.lexists(path):
-                    raise Invalid([Problem(f"blueprint {wanted!r} is not a regular file")])
-        by_name = self.blueprints()
-        paths = by_name.get(wanted) or [
-            path for path in self.blueprint_files() if path.stem == wanted
-        ]
-        if len(paths) == 1:
-            return self._inside(paths[0], wanted)
-        if paths:
-            shown = ", ".join(self.show(path) for path in paths)
-            raise Invalid([Problem(f"several blueprints are called {wanted!r}: {shown}")])
-        names = [
-            *by_name,
-            *(path.stem for path in self.blueprint_files() if path.stem not in by_name),
-        ]
-        hint = did_you_mean(wanted, names)
-        hint = hint or f"there is none under {BLUEPRINTS}/; give the path of one"
-        raise Invalid([Problem(f"there is no blueprint {wanted!r}", hint=hint)])
-
-    def _inside(self, path: Path, wanted: str) -> Path:
+            places = (self.directory / wanted, self.project_dir / wanted)
+            path = next((place for place in places if os.path.lexists(place)), None)
+            if path is not None and not os.path.isfile(path):  # noqa: PTH113 - pathlib raises
+                raise Invalid([Problem(f"blueprint {wanted!r} is not a regular file")])
+        if path is None:
+            by_name = self.blueprints()
+            paths = by_name.get(wanted)
+            paths = paths or [file for file in self.blueprint_files() if file.stem == wanted]
+            if len(paths) > 1:
+                shown = ", ".join(self.show(each) for each in paths)
+                raise Invalid([Problem(f"several blueprints are called {wanted!r}: {shown}")])
+            if not paths:
+                stems = (file.stem for file in self.blueprint_files())
+                names = [*by_name, *(stem for stem in stems if stem not in by_name)]
+                hint = did_you_mean(wanted, names)
+                hint = hint or f"there is none under {BLUEPRINTS}/; give the path of one"
+                raise Invalid([Problem(f"there is no blueprint {wanted!r}", hint=hint)])
+            path = paths[0]
         if not self.contains(path):
             hint = f"the project is {self.project_dir}; choose another with -C"
             raise Invalid([Problem(f"the blueprint {wanted!r} is outside of it", hint=hint)])

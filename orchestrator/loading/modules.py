@@ -12,6 +12,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
@@ -158,19 +159,19 @@ _READS_FILES = re.compile(r"file\w*|templatefile")
 _VARIABLE_SOURCE = re.compile(r'"?(\.\.?/(?:[^"$%]*/)?)[^"]*\$\{')
 
 
+@dataclass(slots=True)
 class _ModuleTree:
     """
     A module and the local modules below it, each read once.
     """
 
-    def __init__(self, root: Path, shown: str, engine: EngineKind) -> None:
-        self._engine = engine
-        self._root = root
-        self._shown = shown
-        self.modules: dict[Path, Configuration] = {}
-        self.problems: list[Problem] = []
-        self.calls_elsewhere = False
-        self._chosen: set[Path] = set()
+    root: Path
+    shown: str
+    engine: EngineKind
+    modules: dict[Path, Configuration] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    calls_elsewhere: bool = False
+    chosen: set[Path] = field(default_factory=set)
 
     def enter(
         self,
@@ -192,7 +193,7 @@ class _ModuleTree:
             return
         try:
             configuration = read_configuration(
-                directory, shown, engine=self._engine, called_at=called_at
+                directory, shown, engine=self.engine, called_at=called_at
             )
         except Invalid as exc:
             self.problems.extend(exc.problems)
@@ -207,14 +208,14 @@ class _ModuleTree:
                 continue
             self.calls_elsewhere = True  # a variable source of OpenTofu: the engine judges it
             if source is not None and (start := _VARIABLE_SOURCE.match(source.text)):
-                self._chosen.add(_absolute(directory / start[1]))
+                self.chosen.add(_absolute(directory / start[1]))
 
     @property
     def copied(self) -> frozenset[Path]:
         """
         The directories of the modules, and those from which a source with a variable may choose.
         """
-        return frozenset((*self.modules, *(path for path in self._chosen if path.is_dir())))
+        return frozenset((*self.modules, *(path for path in self.chosen if path.is_dir())))
 
     def early_variables(self, directory: Path) -> frozenset[str]:
         """
@@ -238,7 +239,7 @@ class _ModuleTree:
         Return the variables of the module in ``directory`` that are passed to remote modules, if
         OpenTofu reads it.
         """
-        if self._engine != "tofu":
+        if self.engine != "tofu":
             return frozenset()
         configuration, texts = self.modules[directory], list[str]()
         for call in configuration.calls.values():
@@ -253,7 +254,7 @@ class _ModuleTree:
         "aws", "aws.west". One that the module passes to a local module ("module.aws") could depend
         on anything.
         """
-        own = self.modules[self._root]
+        own = self.modules[self.root]
         texts: dict[str, list[str]] = {}
         for block in own.providers:
             alias = block.attributes.get("alias")
@@ -269,21 +270,31 @@ class _ModuleTree:
         inner = {
             f"module.{block.labels[0]}"
             for directory, configuration in self.modules.items()
-            if directory != self._root
+            if directory != self.root
             for block in configuration.providers
         }
         anything = ProviderDependencies(frozenset(own.variables), managed_objects=True)
         return {**dependencies, **dict.fromkeys(sorted(inner), anything)}
 
-    def protected(self, directory: Path, prefix: str) -> Iterator[ProtectedResource]:
+    def protected(self, directory: Path, prefix: str) -> list[ProtectedResource]:
         """
-        Yield the resources with ``prevent_destroy`` under every address that a module call gives
+        Return the resources with ``prevent_destroy`` under every address that a module call gives
         them, and under those that they were moved from. ``prefix`` is the address of the module in
         ``directory``, with a dot.
         """
-        resources = list(self._protected_now(directory, prefix))
+        configuration, resources = self.modules[directory], list[ProtectedResource]()
+        for block in configuration.resources:
+            for lifecycle in block.inner("lifecycle"):
+                if block.type == "resource" and _flag(lifecycle, "prevent_destroy"):
+                    at = lifecycle.attributes["prevent_destroy"].at
+                    at = replace(at, file=os.path.relpath(at.file, self.shown).replace(os.sep, "/"))
+                    resources.append(ProtectedResource(prefix + ".".join(block.labels), at))
+        for name, block in configuration.calls.items():
+            child = _child(directory, block)
+            if child in self.modules:
+                resources += self.protected(child, f"{prefix}module.{name}.")
         moves = []
-        for block in self.modules[directory].moves:
+        for block in configuration.moves:
             ends = [block.attributes.get(name) for name in ("from", "to")]
             start, to = (without_keys(end.plain) if end else "" for end in ends)
             if start and to:
@@ -296,20 +307,7 @@ class _ModuleTree:
                 if f"{item.address}.".startswith(f"{to}.")
                 and start + item.address.removeprefix(to) not in addresses
             ]
-        yield from resources
-
-    def _protected_now(self, directory: Path, prefix: str) -> Iterator[ProtectedResource]:
-        configuration = self.modules[directory]
-        for block in configuration.resources:
-            for lifecycle in block.inner("lifecycle"):
-                if block.type == "resource" and _flag(lifecycle, "prevent_destroy"):
-                    at = lifecycle.attributes["prevent_destroy"].at
-                    file = os.path.relpath(at.file, self._shown).replace(os.sep, "/")
-                    yield ProtectedResource(prefix + ".".join(block.labels), replace(at, file=file))
-        for name, block in configuration.calls.items():
-            child = _child(directory, block)
-            if child in self.modules:
-                yield from self.protected(child, f"{prefix}module.{name}.")
+        return resources
 
     def check_files(self, package: Path | None) -> None:
         """
@@ -319,22 +317,22 @@ class _ModuleTree:
         for directory, configuration in self.modules.items():
             for quote in configuration.quotes:
                 paths = [
-                    (directory if match[1] == "module" else self._root, match[2].lstrip("/"))
+                    (directory if match[1] == "module" else self.root, match[2].lstrip("/"))
                     for match in _OUTWARD.finditer(quote.text)
                 ]
                 if _READS_FILES.fullmatch(quote.caller) and quote.text.startswith("../"):
                     # A bare relative path starts at the engine's working directory: the root
                     # module's.
-                    paths.append((self._root, re.split(r"[$%]\{", quote.text)[0]))
+                    paths.append((self.root, re.split(r"[$%]\{", quote.text)[0]))
                 for base, written in paths:
                     target = _absolute(Path(f"{base}/{written}"))
                     if not any(target.is_relative_to(path) for path in copied):
                         self.problems.append(self._outside(quote, target))
 
     def _outside(self, quote: QuotedString, target: Path) -> Problem:
-        common = Path(os.path.commonpath([self._root, target.parent]))
-        parts = self._root.relative_to(common).parts
-        outer = PurePosixPath(self._shown).parts
+        common = Path(os.path.commonpath([self.root, target.parent]))
+        parts = self.root.relative_to(common).parts
+        outer = PurePosixPath(self.shown).parts
         reference = f"DIRECTORY//{'/'.join(parts)}"
         if len(outer) > len(parts) and outer[-len(parts) :] == parts:
             reference = f"{PurePosixPath(*outer[: -len(parts)])}//{'/'.join(parts)}"
