@@ -21,8 +21,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
+import click
 import psutil
 
 from orchestrator.errors import OrchestratorError, Refused, Stopped, Terminated, Usage
@@ -38,32 +39,6 @@ _OF_STEP, _APPLYING, _RULE = " │ ", "applying ...", "─"
 _NOT_PASSED = ("ORCHESTRATOR_", "TF_CLI_ARGS", "TF_WORKSPACE", "TF_VAR_", "TF_DATA_DIR")
 
 
-class Narrator(Protocol):
-    """
-    Prints the scenario.
-    """
-
-    def chapter(self, title: str) -> None:
-        """
-        Begin a new part; may wait until the user is ready.
-        """
-
-    def command(self, line: str) -> None:
-        """
-        Print a command line; its output follows.
-        """
-
-    def fact(self, text: str) -> None:
-        """
-        Print a fact that was checked.
-        """
-
-    def say(self, text: str) -> None:
-        """
-        Print an explanation, or output of a command.
-        """
-
-
 class Interrupt(Exception):
     """
     A signal ends the scenario.
@@ -74,10 +49,10 @@ class Interrupt(Exception):
         self.number = number
 
 
-def tell(narrator: Narrator, *, directory: Path | None, engine: str | None) -> None:
+def tell(*, directory: Path | None, engine: str | None, pause: bool) -> None:
     """
     Run the scenario in ``directory``, which must be empty or not exist; None: a temporary one,
-    removed at the end.
+    removed at the end. With ``pause`` it waits for a key before all parts but the first.
 
     In any case, everything that was created is destroyed before this returns or raises. Raises
     Refused if a step of the scenario fails, or something could not be destroyed; raises Stopped
@@ -88,7 +63,7 @@ def tell(narrator: Narrator, *, directory: Path | None, engine: str | None) -> N
     root = (directory or Path(tempfile.mkdtemp(prefix="orchestrator-demo-"))).resolve()
     _lay_out(root)
     signals = Signals()
-    stage = Stage(root, narrator, engine, signals)
+    stage = Stage(root, engine, signals, pause=pause)
     failure: OrchestratorError | None = None
     with signals.installed():
         try:
@@ -125,9 +100,8 @@ def _lay_out(root: Path) -> None:
 
 
 def _story(stage: Stage) -> None:
-    tell = stage.narrator
     stage.chapter("An apply fails after it created a server")
-    tell.say(
+    click.echo(
         "A network, a server (a process on loopback), its data, a probe: four real modules, by\n"
         "the engine that is there. bootstrap_fails=true lets the third step fail half-way."
     )
@@ -159,6 +133,10 @@ def _story(stage: Stage) -> None:
     stage.expect("no process of this project is left", holds=not stage.survivors())
 
 
+def _tell_fact(text: str) -> None:
+    click.secho(f"[checked] {text}", fg="green")
+
+
 def _lives(pid: int) -> bool:
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
@@ -171,11 +149,10 @@ class Stage:
     The project of the scenario, and ways to observe it.
     """
 
-    def __init__(
-        self, root: Path, narrator: Narrator, engine: str | None, signals: Signals
-    ) -> None:
+    def __init__(self, root: Path, engine: str | None, signals: Signals, *, pause: bool) -> None:
         self.root = root
-        self.narrator = narrator
+        self._pause = pause
+        self._chapters = 0
         self._signals = signals
         self._engine = ("--engine", engine) if engine else ()
         environ = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_PASSED)}
@@ -184,8 +161,14 @@ class Stage:
         self._environ = environ | {"PATH": path}
 
     def chapter(self, title: str) -> None:
+        """
+        Print a numbered headline.
+        """
+        self._chapters += 1
         with self._signals.heeded():
-            self.narrator.chapter(title)
+            if self._pause and self._chapters > 1:
+                click.pause("\n(press any key to continue)")
+            click.secho(f"\n=== {self._chapters}. {title}", bold=True)
 
     # Calling the tool
 
@@ -199,7 +182,7 @@ class Stage:
         """
         Print a command line and run it. Raises Refused unless it exits with the expected code.
         """
-        self.narrator.command(shlex.join(("orchestrator", *arguments)))
+        click.secho(f"$ {shlex.join(('orchestrator', *arguments))}", fg="cyan")
         process = self._start(arguments, stdout=subprocess.PIPE)
         try:
             with self._signals.heeded():
@@ -223,7 +206,7 @@ class Stage:
             _, of_step, text = line.partition(_OF_STEP)
             plain = line.strip(_RULE) and (not of_step or text == _APPLYING)
             if plain and not ended:
-                self.narrator.say(line)
+                click.echo(line)
 
     def _start(self, arguments: Sequence[str], **options: Any) -> subprocess.Popen[str]:
         # A session of its own: Ctrl-C reaches it through us only, once.
@@ -245,7 +228,7 @@ class Stage:
         """
         if not holds:
             raise Refused("expectation", f"the demo failed; this does not hold: {fact}")
-        self.narrator.fact(fact)
+        _tell_fact(fact)
 
     def expect_statuses(self, **wanted: str) -> None:
         """
@@ -309,7 +292,7 @@ class Stage:
                 self.destroy(expect=0)
         processes = self.survivors()
         for process in processes:
-            self.narrator.fact(f"stopping the server, process {process.pid}")
+            _tell_fact(f"stopping the server, process {process.pid}")
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
         _, stubborn = psutil.wait_procs(processes, timeout=_TERM_SECONDS)

@@ -15,7 +15,7 @@ import click
 from orchestrator.cli import options
 from orchestrator.cli.invocation import paper, print_document
 from orchestrator.cli.options import affected, affected_options
-from orchestrator.cli.reports import Reports, report_options
+from orchestrator.cli.reports import report_options, write_reports
 from orchestrator.cli.running import (
     RunCall,
     approval_place,
@@ -98,8 +98,8 @@ def gate_command(
             blueprint=selection.blueprint,
             environment=selection.environment or "default",
         )
-    reports = Reports.take(files, project, path)
-    reports.write(document.plan, paper(sys.stdout, verbose=call.verbose), gate=document)
+    shown = paper(sys.stdout, verbose=call.verbose)
+    write_reports(files, project, path, document.plan, shown, gate=document)
     if place is not None and approval is not None and document.verdict != "fail":
         write_approval(place, approval)
     changes = document.plan is not None and document.plan.verdict != "no_changes"

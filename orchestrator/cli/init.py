@@ -85,37 +85,6 @@ def init_command(invocation: Invocation) -> int:
     return 0
 
 
-class Narration:
-    """
-    The output of the demo: chapters, command lines, facts. Implements `orchestrator.demo.Narrator`.
-    """
-
-    def __init__(self, *, pause: bool) -> None:
-        self._pause = pause
-        self._chapters = 0
-
-    def chapter(self, title: str) -> None:
-        """
-        Print a numbered headline; with ``pause`` wait for a key before all but the first.
-        """
-        self._chapters += 1
-        if self._pause and self._chapters > 1:
-            click.pause("\n(press any key to continue)")
-        click.secho(f"\n=== {self._chapters}. {title}", bold=True)
-
-    def command(self, line: str) -> None:
-        """
-        Print a command line as it would be typed.
-        """
-        click.secho(f"$ {line}", fg="cyan")
-
-    def fact(self, text: str) -> None:
-        click.secho(f"[checked] {text}", fg="green")
-
-    def say(self, text: str) -> None:
-        click.echo(text)
-
-
 @click.command("demo", short_help="Watch an apply fail and recover, on real modules.")
 @click.option(
     "--directory",
@@ -144,6 +113,6 @@ def demo_command(
     if pause and not is_interactive():
         raise Usage("--pause waits for a key, and there is no terminal")
     where = invocation.absolute() / directory if directory is not None else None
-    tell(Narration(pause=pause), directory=where, engine=engine)
+    tell(directory=where, engine=engine, pause=pause)
     click.secho("\nThe demo worked; nothing is left running.", bold=True)
     return 0

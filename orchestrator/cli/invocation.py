@@ -71,9 +71,10 @@ class Invocation(Struct, frozen=True):
         """
         from orchestrator.views.events import HumanView, JsonLinesView
 
+        shown = paper(sys.stdout, verbose=verbose)
         if json:
-            return JsonLinesView(sys.stdout, called_in=_called_in())
-        return HumanView(sys.stdout, paper(sys.stdout, verbose=verbose))
+            return JsonLinesView(sys.stdout, called_in=shown.called_in)
+        return HumanView(sys.stdout, shown)
 
     def quiet_sink(self) -> Sink:
         """

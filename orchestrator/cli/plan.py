@@ -14,7 +14,7 @@ import click
 from orchestrator.cli import options
 from orchestrator.cli.invocation import folds, log_group, paper, print_document
 from orchestrator.cli.options import affected, affected_options
-from orchestrator.cli.reports import Reports, report_options
+from orchestrator.cli.reports import report_options, write_reports
 from orchestrator.cli.running import (
     RunCall,
     approval_place,
@@ -146,7 +146,7 @@ def plan_command(
         write_approval(place, result.approval)
         document = with_file(document, deployment, str(out), _offered_options(call, deployment))
     shown = paper(sys.stdout, verbose=call.verbose)
-    Reports.take(files, call.project, deployment.path).write(document, shown)
+    write_reports(files, call.project, deployment.path, document, shown)
     if call.as_json:
         click.echo(document.to_json())
         return result.exit_code
@@ -166,7 +166,10 @@ def _offered_options(call: RunCall, deployment: Deployment) -> list[str]:
     Return the options of this command line that what was planned is carried out with: engine,
     steps that left the blueprint, inputs without secret values.
     """
-    variables = [text for text in call.selection.variables if not _is_secret(text, deployment)]
+    secrets = {name for name, item in deployment.inputs.items() if item.sensitive}
+    variables = [
+        text for text in call.selection.variables if text.partition("=")[0].strip() not in secrets
+    ]
     files = [str(file) for file in call.selection.input_files]
     return [
         *(("--engine", call.options.engine) if call.options.engine else ()),
@@ -174,11 +177,6 @@ def _offered_options(call: RunCall, deployment: Deployment) -> list[str]:
         *(word for text in variables for word in ("-i", text)),
         *(word for file in files for word in ("--input-file", file)),
     ]
-
-
-def _is_secret(text: str, deployment: Deployment) -> bool:
-    item = deployment.inputs.get(text.partition("=")[0].strip())
-    return item is not None and item.sensitive
 
 
 @click.command("drift", short_help="Show what changed outside the engine.")

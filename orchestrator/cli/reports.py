@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import Struct
 
 from orchestrator.cli.invocation import WatchedStream
 from orchestrator.domain.text import without_workflow_commands
@@ -52,86 +51,75 @@ def report_options(function: Callable[..., int]) -> Callable[..., int]:
     return command
 
 
-class Reports(Struct, frozen=True):
+def write_reports(
+    requested: Mapping[str, Path | None],
+    project: ProjectContext,
+    blueprint: str,
+    plan: PlanDocument | None,
+    paper: Paper,
+    *,
+    gate: GateDocument | None = None,
+) -> None:
     """
-    The reports on a plan or a gate: ``files`` by format; ``blueprint`` is its file, relative to the
-    project directory ``root``.
+    Write the ``requested`` files on a plan, a gate or both, by format, and what the CI runner
+    reads. ``blueprint`` is the file, relative to the directory of the project.
     """
+    root, environ = project.project_dir, project.environ
+    files = {name: project.directory / path for name, path in requested.items() if path is not None}
+    if not files and not any(map(environ.get, ("GITHUB_ACTIONS", "GITLAB_CI"))):
+        return
+    from orchestrator import __version__
+    from orchestrator.domain.recovery.command_line import RecordedBlueprint, command_line
+    from orchestrator.views.plan_reports import (
+        findings,
+        gate_findings,
+        gitlab_report,
+        junit,
+        markdown,
+        sarif,
+    )
 
-    files: Mapping[str, Path]
-    root: Path
-    blueprint: str
-    environ: Mapping[str, str]
+    results = [*findings(plan, blueprint=blueprint)] if plan else []
+    results += gate_findings(gate, blueprint=blueprint) if gate else ()
+    document = gate or plan
+    assert document is not None, "there is something to report"
 
-    @classmethod
-    def take(
-        cls, values: Mapping[str, Path | None], project: ProjectContext, blueprint: str
-    ) -> Reports:
-        """
-        Return the reports that the options request.
-        """
-        files = {
-            name: project.directory / path for name, path in values.items() if path is not None
-        }
-        return cls(files, project.project_dir, blueprint, project.environ)
+    def shortened() -> str:
+        place = RecordedBlueprint(document.blueprint, document.environment, blueprint)
+        words = ("plan", "--destroy") if plan and plan.command == "destroy" else ("plan",)
+        again = command_line(place, *(words if plan else ("gate",)))
+        return markdown(plan, gate, paper=paper, full_text_at=f"the job's log, or `{again}`")
 
-    def write(
-        self, plan: PlanDocument | None, paper: Paper, *, gate: GateDocument | None = None
-    ) -> None:
-        if not self.files and not any(map(self.environ.get, ("GITHUB_ACTIONS", "GITLAB_CI"))):
-            return
-        from orchestrator import __version__
-        from orchestrator.domain.recovery.command_line import RecordedBlueprint, command_line
-        from orchestrator.views.plan_reports import (
-            findings,
-            gate_findings,
-            gitlab_report,
-            junit,
-            markdown,
-            sarif,
-        )
-
-        results = [*findings(plan, blueprint=self.blueprint)] if plan else []
-        results += gate_findings(gate, blueprint=self.blueprint) if gate else ()
-        document = gate or plan
-        assert document is not None, "there is something to report"
-
-        def shortened() -> str:
-            place = RecordedBlueprint(document.blueprint, document.environment, self.blueprint)
-            words = ("plan", "--destroy") if plan and plan.command == "destroy" else ("plan",)
-            again = command_line(place, *(words if plan else ("gate",)))
-            return markdown(plan, gate, paper=paper, full_text_at=f"the job's log, or `{again}`")
-
-        prefix = repository_prefix(self.root, self.environ)
-        texts: Mapping[str, Callable[[], str]] = {
-            "markdown": shortened,
-            "junit": lambda: junit(plan, gate),
-            "sarif": lambda: sarif(results, version=__version__, prefix=prefix),
-            "json_file": lambda: document.to_json() + "\n",
-        }
-        for name, path in self.files.items():
-            _write(path, texts[name]())
-        if self.environ.get("GITHUB_ACTIONS"):
-            self._github(plan, shortened(), document.verdict)
-            _annotate(results, prefix)
-        if plan is not None and self.environ.get("GITLAB_CI"):
-            _write(self.root / GITLAB_REPORT, gitlab_report(plan) + "\n")
-
-    def _github(self, plan: PlanDocument | None, markdown: str, verdict: str) -> None:
-        summary, outputs = (self.environ.get(f"GITHUB_{n}") for n in ("STEP_SUMMARY", "OUTPUT"))
-        if summary:
-            _write(Path(summary), f"\n{markdown}\n", append=True)
-        if outputs:
-            counts = plan.counts.model_dump(by_alias=True) if plan else {}
-            changes = plan is not None and plan.verdict in ("changes", "deferred")
-            values = {
-                "has_changes": str(changes).lower(),
-                "verdict": verdict,
-                **{name: str(number) for name, number in counts.items()},
-            }
-            lines = "".join(f"{name}={value}\n" for name, value in values.items())
+    prefix = repository_prefix(root, environ)
+    texts: Mapping[str, Callable[[], str]] = {
+        "markdown": shortened,
+        "junit": lambda: junit(plan, gate),
+        "sarif": lambda: sarif(results, version=__version__, prefix=prefix),
+        "json_file": lambda: document.to_json() + "\n",
+    }
+    for name, path in files.items():
+        _write(path, texts[name]())
+    if environ.get("GITHUB_ACTIONS"):
+        if summary := environ.get("GITHUB_STEP_SUMMARY"):
+            _write(Path(summary), f"\n{shortened()}\n", append=True)
+        if outputs := environ.get("GITHUB_OUTPUT"):
             # What is in the file may not have ended its line.
-            _write(Path(outputs), f"\n{lines}", append=True)
+            _write(Path(outputs), f"\n{_outputs(plan, document.verdict)}", append=True)
+        _annotate(results, prefix)
+    if plan is not None and environ.get("GITLAB_CI"):
+        _write(root / GITLAB_REPORT, gitlab_report(plan) + "\n")
+
+
+def _outputs(plan: PlanDocument | None, verdict: str) -> str:
+    """
+    Return the outputs of the step of a GitHub job, a line each.
+    """
+    values = {
+        "has_changes": str(plan is not None and plan.verdict in ("changes", "deferred")).lower(),
+        "verdict": verdict,
+        **(plan.counts.model_dump(by_alias=True) if plan else {}),
+    }
+    return "".join(f"{name}={value}\n" for name, value in values.items())
 
 
 def repository_prefix(root: Path, environ: Mapping[str, str]) -> str:

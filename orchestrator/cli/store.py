@@ -185,7 +185,7 @@ def copy(
             composition.store_holder(project, "copy"),
             blueprint=blueprint,
             environment=environment,
-            progress=_progress,
+            progress=functools.partial(click.echo, err=True),
         )
     return _show_copy(document, as_json=as_json)
 
@@ -240,7 +240,7 @@ def import_(project: ProjectContext, store: WatchedStore, *, file: Path, as_json
         store.unwatched,
         composition.store_holder(project, "import"),
         source=str(file),
-        progress=_progress,
+        progress=functools.partial(click.echo, err=True),
     )
     return _show_copy(document, as_json=as_json)
 
@@ -317,10 +317,6 @@ def prune(
     )
     print_document(document, prune_text, as_json=as_json)
     return 0
-
-
-def _progress(line: str) -> None:
-    click.echo(line, err=True)
 
 
 def _show_copy(document: StoreCopyDocument, *, as_json: bool) -> int:
