@@ -242,26 +242,17 @@ def silence(stream: TextIO) -> None:
 # Log groups: what the runner of a CI job folds away under a title in the log of the job.
 
 
-#: How a group begins, with its number and title, and how it ends.
-_Marks = tuple[Callable[[int, str], str], Callable[[int], str]]
-
-
-def _section(kind: str, number: int) -> str:
-    return f"\x1b[0Ksection_{kind}:{time.time():.0f}:orchestrator_{number}"
-
-
-_GITHUB: _Marks = (lambda number, title: f"::group::{title}", lambda number: "::endgroup::")
-_AZURE: _Marks = (lambda number, title: f"##[group]{title}", lambda number: "##[endgroup]")
-_GITLAB: _Marks = (
-    lambda number, title: f"{_section('start', number)}[collapsed=true]\r\x1b[0K{title}",
-    lambda number: f"{_section('end', number)}\r\x1b[0K",
-)
-_MARKS: Mapping[str, _Marks] = {
+_GITHUB = ("::group::{title}", "::endgroup::")
+#: How a group begins and ends, by the variable that tells of the runner.
+_GROUPS: Mapping[str, tuple[str, str]] = {
     "GITHUB_ACTIONS": _GITHUB,
     "GITEA_ACTIONS": _GITHUB,
     "FORGEJO_ACTIONS": _GITHUB,
-    "TF_BUILD": _AZURE,
-    "GITLAB_CI": _GITLAB,
+    "TF_BUILD": ("##[group]{title}", "##[endgroup]"),
+    "GITLAB_CI": (
+        "\x1b[0Ksection_start:{now:.0f}:orchestrator_{number}[collapsed=true]\r\x1b[0K{title}",
+        "\x1b[0Ksection_end:{now:.0f}:orchestrator_{number}\r\x1b[0K",
+    ),
 }
 
 
@@ -269,7 +260,7 @@ def folds() -> bool:
     """
     Return whether a CI runner shows log groups.
     """
-    return _marks() is not None
+    return any(map(os.environ.get, _GROUPS))
 
 
 @contextmanager
@@ -286,17 +277,13 @@ def log_group(title: str, number: int) -> Iterator[None]:
 
 def begin_group(title: str, number: int = 0) -> None:
     """
-    Begin a group. Groups do not nest.
+    Begin a group, if the CI runner shows groups. Groups do not nest.
     """
-    marks = _marks()
-    if marks is not None:
-        _write(marks[0](number, title))
+    _write_mark(0, number, title)
 
 
 def end_group(number: int = 0) -> None:
-    marks = _marks()
-    if marks is not None:
-        _write(marks[1](number))
+    _write_mark(1, number)
 
 
 class GroupedView:
@@ -318,16 +305,15 @@ class GroupedView:
             begin_group("step by step")
 
 
-def _marks() -> _Marks | None:
-    return next((marks for name, marks in _MARKS.items() if os.environ.get(name)), None)
-
-
-def _write(line: str) -> None:
+def _write_mark(which: int, number: int, title: str = "") -> None:
     """
-    Write to the underlying stream, because the watched one removes such lines.
+    Write the mark to the underlying stream, because the watched one removes such lines.
     """
+    marks = next((marks for name, marks in _GROUPS.items() if os.environ.get(name)), None)
+    if marks is None:
+        return
     stdout = sys.stdout
     stdout.flush()
     stream = stdout.raw if isinstance(stdout, WatchedStream) else stdout
-    stream.write(f"{line}\n")
+    stream.write(f"{marks[which].format(now=time.time(), number=number, title=title)}\n")
     stream.flush()
