@@ -228,12 +228,9 @@ class StepPipeline(StepAttempt):
             self.write_inputs()
             if self._engine_plan is None:
                 self.services.report_phase(self.step.name, "plan")
-            engine_plan, may_wait = self._engine_plan, may_wait and self.verb == "apply"
-            if (
-                engine_plan is None
-                and may_wait
-                and can_ask(self.session, self.prepared, self.options)
-            ):
+            engine_plan = self._engine_plan
+            may_wait = may_wait and engine_plan is None and self.verb == "apply"
+            if may_wait and can_ask(self.session, self.prepared, self.options):
                 self._asked = True
                 engine_plan = plan_and_ask(
                     self.session,
