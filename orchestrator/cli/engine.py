@@ -52,6 +52,7 @@ def info(
       orchestrator engine info web-service -e prod --json
     """
     from orchestrator import composition
+    from orchestrator.domain.blueprint.blueprint import EngineRequirement
     from orchestrator.domain.documents.documents import EngineDocument
     from orchestrator.engine.choose import choose_for
     from orchestrator.loading.deployment import load_deployment
@@ -60,15 +61,16 @@ def info(
     from orchestrator.views.listings import engine_text
 
     project = invocation.project()
-    deployment, records = None, []
+    requirement, records = EngineRequirement(), []
     if blueprint is not None:
         deployment = load_deployment(
             project, BlueprintSelection(blueprint, environment), InputPolicy.CHECK_ONLY
         )
+        requirement = deployment.engine
         # What is wrong with the store is told by those who rely on it.
         with composition.open_store(project, deployment.operations) as store:
             records = store.unwatched.records(deployment.blueprint, deployment.environment)
-    used = choose_for(project, engine, deployment, records)
+    used = choose_for(project, engine, requirement, records)
     document = EngineDocument(
         kind=used.kind,
         version=used.version,

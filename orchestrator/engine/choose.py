@@ -68,16 +68,15 @@ def _how_to_get(kind: str) -> str:
 def choose_for(
     project: ProjectContext,
     option: str | None,
-    deployment: Deployment | None,
+    requirement: EngineRequirement,
     records: Sequence[OperationRecord],
 ) -> EngineInfo:
     """
-    Return the engine for a deployment and its records, or without either; ``option`` overrides the
+    Return the engine that a blueprint requires and its records name; ``option`` overrides the
     settings of the project. Raises Invalid if it is not available: nothing has run yet, so only the
     choice is wrong.
     """
     finder = EngineFinder(project.environ, project.own_dir / "cache")
-    requirement = deployment.engine if deployment else EngineRequirement()
     # The engine of the newest record that names one: it wrote the provider state, or was to.
     recorded = [record for record in records if record.engine is not None]
     latest = max(recorded, key=lambda record: record.updated_at, default=None)

@@ -432,7 +432,7 @@ def project_engine(
     """
     records = store.records(deployment.blueprint, deployment.environment)
     engine = TerraformEngine(
-        choose_for(project, option, deployment, records),
+        choose_for(project, option, deployment.engine, records),
         environment=environment,
         plugin_cache=plugin_cache(environment, project.own_dir / "cache" / "providers"),
     )
