@@ -31,14 +31,11 @@ from orchestrator.errors import Invalid, Location, Problem, StoreUnavailable
 from orchestrator.local_files import read_regular
 from orchestrator.ports.workdir import Snapshot
 
-# The files of a module that no snapshot holds: state, plans, variable values, caches, editors'
-# leavings.
-
-
 LOCK_FILE = ".terraform.lock.hcl"
 IGNORE_FILE = ".terraformignore"
 
-#: Names of files and directories, at any depth. What they hold is secret, or another directory's.
+#: Names of files and directories, at any depth, that no snapshot holds: state, plans, variable
+#: values, caches, editors' leavings. What they hold is secret, or another directory's.
 _NAMES = (
     ".terraform", ".git", ".orchestrator*", "*.tfstate", "*.tfstate.*", "*.tfplan", "tfplan",
     "*.tfvars", "*.tfvars.json", ".env*", "crash.log", "crash.*.log", ".terraformrc",
@@ -46,53 +43,10 @@ _NAMES = (
     ".vscode",
 )  # fmt: skip
 _EXCLUDED = re.compile("|".join(map(translate, _NAMES)))
-
-
-def is_excluded(path: str) -> bool:
-    """
-    Return whether the file at this relative path ("/" between parts) is left out of every snapshot.
-
-    >>> is_excluded("envs/prod.tfvars"), is_excluded("templates/user-data.sh")
-    (True, False)
-    """
-    return any(_EXCLUDED.match(part) for part in path.split("/"))
-
-
-def ignore_rules(directory: Path) -> Callable[[str], bool]:
-    """
-    Return a predicate that tells whether the ``.terraformignore`` in ``directory`` excludes a path
-    relative to it.
-    """
-    path = directory / IGNORE_FILE
-    try:
-        text = read_regular(path).decode()
-    except FileNotFoundError:
-        return lambda _: False
-    except OSError as exc:
-        raise Invalid([Problem(f"cannot be read: {exc.strerror}", Location(str(path)))]) from exc
-    except UnicodeDecodeError as exc:
-        raise Invalid([Problem("is not UTF-8 text", Location(str(path)))]) from exc
-    import pathspec
-
-    try:
-        return pathspec.GitIgnoreSpec.from_lines(text.splitlines()).match_file
-    except ValueError as exc:  # a pattern such as a "!" alone
-        raise Invalid([Problem(f"not valid: {exc}", Location(str(path)))]) from exc
-
-
+#: Files that an engine loads, and those that it treats as override files.
 _LOADED = re.compile(r"(?:.*\.(?:tf|tofu)(?:\.json)?|terraform\.tfvars(?:\.json)?|"
                      r".*\.auto\.tfvars(?:\.json)?)")  # fmt: skip
-
-
-def is_loaded(name: str) -> bool:
-    """
-    Return whether an engine loads a file of this name if it is in the module's directory.
-    """
-    return _LOADED.fullmatch(name) is not None and not name.startswith((".", "#"))
-
-
 _OVERRIDE = re.compile(r"(?:.*_)?override\.(?:tf|tofu)(?:\.json)?")
-
 
 MAX_BYTES = 256 * 1024 * 1024
 MAX_FILES = 20_000
@@ -319,6 +273,45 @@ def _files_below(root: Path, inside: list[Path], problems: list[Problem]) -> Ite
             waiting += [(child, (*above, identity)) for child in children]
         else:
             yield path
+
+
+def is_excluded(path: str) -> bool:
+    """
+    Return whether the file at this relative path ("/" between parts) is left out of every snapshot.
+
+    >>> is_excluded("envs/prod.tfvars"), is_excluded("templates/user-data.sh")
+    (True, False)
+    """
+    return any(_EXCLUDED.match(part) for part in path.split("/"))
+
+
+def ignore_rules(directory: Path) -> Callable[[str], bool]:
+    """
+    Return a predicate that tells whether the ``.terraformignore`` in ``directory`` excludes a path
+    relative to it.
+    """
+    path = directory / IGNORE_FILE
+    try:
+        text = read_regular(path).decode()
+    except FileNotFoundError:
+        return lambda _: False
+    except OSError as exc:
+        raise Invalid([Problem(f"cannot be read: {exc.strerror}", Location(str(path)))]) from exc
+    except UnicodeDecodeError as exc:
+        raise Invalid([Problem("is not UTF-8 text", Location(str(path)))]) from exc
+    import pathspec
+
+    try:
+        return pathspec.GitIgnoreSpec.from_lines(text.splitlines()).match_file
+    except ValueError as exc:  # a pattern such as a "!" alone
+        raise Invalid([Problem(f"not valid: {exc}", Location(str(path)))]) from exc
+
+
+def is_loaded(name: str) -> bool:
+    """
+    Return whether an engine loads a file of this name if it is in the module's directory.
+    """
+    return _LOADED.fullmatch(name) is not None and not name.startswith((".", "#"))
 
 
 def _digest(entries: list[Entry], facts: Mapping[str, Json]) -> str:
