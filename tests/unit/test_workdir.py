@@ -220,6 +220,21 @@ def test_cloud_block(tmp_path: Path) -> None:
         snapshots.pack(module(write(tmp_path / "main.tf").parent, backend="cloud"))
 
 
+@pytest.mark.parametrize("hidden", [".envs/prod", "lib/x.tfplan"])
+def test_a_module_where_no_snapshot_takes_files_from_is_refused(
+    tmp_path: Path, hidden: str
+) -> None:
+    """
+    By its name, and not later as a damaged snapshot: be it the module or one that it uses.
+    """
+    plain, other = tmp_path / "web", tmp_path / hidden
+    for directory in (plain, other):
+        write(directory / "main.tf")
+    for root, local in ((plain, other), (other, plain)):
+        with pytest.raises(Invalid, match=f"{hidden}: .*rename it"):
+            snapshots.pack(module(root, local_modules=(str(local),)))
+
+
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [

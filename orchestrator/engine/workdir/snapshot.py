@@ -83,6 +83,12 @@ def pack(module: Module) -> Snapshot:
         directories.add(Path(module.package))
     roots = sorted(p for p in directories if not any(q in p.parents for q in directories))
     base = Path(os.path.commonpath(roots))
+    message = "a directory of this name is left out of snapshots; rename it"
+    hidden = [
+        p for p in sorted(directories) if p != base and not _is_safe(p.relative_to(base).as_posix())
+    ]
+    if hidden:
+        raise Invalid([Problem(message, Location(str(path))) for path in hidden])
     entries = _collect(base, roots)
     path = os.path.relpath(module.directory, base).replace(os.sep, "/")
     if problems := list(_name_problems(entries, path, module.directory)):
