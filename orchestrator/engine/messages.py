@@ -35,7 +35,6 @@ from orchestrator.domain.record.run_record import StateLock
 
 # Diagnostics that the engine prints as plain text, and what a lock diagnostic says of the holder.
 
-
 _HEAD = re.compile(r"(Error|Warning): (.*)")
 _PLACE = re.compile(r"  on (.+) line (\d+)")
 _WITH = re.compile(r"  with (\S.*),$")
@@ -187,6 +186,8 @@ def _diagnostic(head: re.Match[str], body: list[str]) -> Diagnostic:
         )
     )
 
+
+# The events of ``-json`` output, a line each.
 
 Mask = Callable[[str], str]
 

@@ -62,24 +62,12 @@ def generate(
     provider itself, if a source contradicts the module's, or if a backend setting is secret.
     ``shown`` names the step in messages.
     """
-    problems = []
-    for key, value in setup.backend_config.items():
-        secrets: dict[str, Json] = {}
-        _render(value, secrets)
-        if secrets:
-            message = (
-                f"{shown}: backend setting `{key}` is sensitive, and the engine keeps backend "
-                "settings in plain files; give credentials by the environment variables of the "
-                f'"{setup.backend_type}" backend'
-            )
-            problems.append(Problem(message))
     providers = {
         name: value
         for name, value in sorted(setup.providers.items())
         if snapshot.uses_provider(name)
     }
-    problems.extend(_provider_problems(snapshot, providers, shown))
-    if problems:
+    if problems := list(_problems(snapshot, setup, providers, shown)):
         raise Invalid(problems)
     variables: dict[str, Json] = {}
     required = _required(snapshot, providers)
@@ -152,9 +140,18 @@ def _blocks(value: Json) -> list[Mapping[str, Json]]:
     return list(value) if isinstance(value, list | tuple) else [value or {}]
 
 
-def _provider_problems(
-    snapshot: Snapshot, providers: Mapping[str, Json], shown: str
+def _problems(
+    snapshot: Snapshot, setup: WorkDirConfig, providers: Mapping[str, Json], shown: str
 ) -> Iterator[Problem]:
+    for key, value in setup.backend_config.items():
+        secrets: dict[str, Json] = {}
+        _render(value, secrets)
+        if secrets:
+            yield Problem(
+                f"{shown}: backend setting `{key}` is sensitive, and the engine keeps backend "
+                "settings in plain files; give credentials by the environment variables of the "
+                f'"{setup.backend_type}" backend'
+            )
     for name, value in providers.items():
         if name in snapshot.provider_blocks:
             yield Problem(
