@@ -15,7 +15,7 @@ from pathlib import Path
 from orchestrator.app.run.prepared_steps import PreparedSteps, recorded_module, steps_to_read
 from orchestrator.app.run.request import ExecRequest
 from orchestrator.app.run.run import run
-from orchestrator.app.run.step_runner import StepRunner
+from orchestrator.app.run.step_runner import CommandRunner, StepRunner
 from orchestrator.app.schedule import Outcome
 from orchestrator.app.services import Services
 from orchestrator.app.steps.engine_calls import (
@@ -47,7 +47,7 @@ def execute(services: Services, deployment: Deployment, request: ExecRequest) ->
     """
     Run an engine command that may change provider state, in a run, and return the exit code.
     """
-    return run(services, deployment, request, partial(_work, request.words))
+    return run(services, deployment, request, _work)
 
 
 def look(
@@ -110,12 +110,12 @@ def _code(services: Services, command: EngineCommand, result: CallResult) -> int
     return Busy.exit_code if result.lock is not None else EngineFailed.exit_code
 
 
-def _work(words: Sequence[str], runner: StepRunner, selected: Sequence[str]) -> None:
-    runner.run(selected, partial(_execute_in, words, runner))
+def _work(runner: CommandRunner[ExecRequest], selected: Sequence[str]) -> None:
+    runner.run(selected, partial(_execute_in, runner))
 
 
-def _execute_in(words: Sequence[str], runner: StepRunner, name: str) -> Outcome:
-    command = EngineCommand.parse(words)
+def _execute_in(runner: CommandRunner[ExecRequest], name: str) -> Outcome:
+    command = EngineCommand.parse(runner.request.words)
     runner.check_saved(name)
     prepared = runner.steps.prepared[name]
     record, target = prepared.record, prepared.target
