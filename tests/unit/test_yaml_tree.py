@@ -5,6 +5,8 @@ YAML with places, and YAML that we write ourselves.
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -142,3 +144,20 @@ def test_what_is_no_duration(text: object) -> None:
     """
     with pytest.raises(ValueError, match="duration"):
         seconds(text)
+
+
+def test_yaml_of_others_is_read_as_without_us() -> None:
+    """
+    The patterns of PyYAML that libyaml does not need are compiled late, in a process that imports
+    the tool first: its own reader still refuses and resolves what it did.
+    """
+    program = (
+        "import re, orchestrator.domain.blueprint.yaml_tree, yaml\n"
+        "late = not isinstance(yaml.reader.Reader.NON_PRINTABLE, re.Pattern)\n"
+        "day = yaml.load('2026-12-01', yaml.SafeLoader)\n"
+        "try: yaml.load('bell \\x07', yaml.SafeLoader)\n"
+        "except yaml.reader.ReaderError: print(late, day, re.compile('a'))\n"
+    )
+    output = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+
+    assert output.stdout == "True 2026-12-01 re.compile('a')\n", output.stderr

@@ -9,16 +9,52 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal
 
-import yaml
 from msgspec import Struct, field
 
 from orchestrator.domain.text import Json, did_you_mean, scalar_text
 from orchestrator.domain.values import replace
 from orchestrator.errors import Invalid, Location, Problem
+
+
+class _LatePattern:
+    """
+    A pattern that is compiled when it is first used.
+    """
+
+    def __init__(self, pattern: str, flags: int) -> None:
+        self._arguments = (pattern, flags)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(re.compile(*self._arguments), name)
+
+
+@contextmanager
+def _late_patterns_of_yaml() -> Iterator[None]:
+    """
+    Let PyYAML compile its patterns when it uses them. The one of its own reader, for which libyaml
+    stands in, took a fourteenth of a `status`: it has all of Unicode in it.
+    """
+    compile_now = re.compile
+
+    def compile_later(pattern: Any, flags: int = 0) -> Any:
+        of_yaml = sys._getframe(1).f_globals["__name__"].startswith("yaml.")
+        return _LatePattern(pattern, flags) if of_yaml else compile_now(pattern, flags)
+
+    re.compile = compile_later
+    try:
+        yield
+    finally:
+        re.compile = compile_now
+
+
+with _late_patterns_of_yaml():
+    import yaml
 
 try:
     from yaml import CSafeLoader as _Base
