@@ -41,8 +41,8 @@ def rego_violations(
     if program is None:
         return [_unasked(f"neither {' nor '.join(_PROGRAMS)} is on PATH")]
     name, output, errors = Path(program).name, "", ""
-    with tempfile.TemporaryDirectory(prefix="orchestrator-policy-") as place:
-        plan = Path(place) / "plan.json"
+    with tempfile.TemporaryDirectory(prefix="orchestrator-policy-") as directory:
+        plan = Path(directory) / "plan.json"
         plan.write_text(document, encoding="utf-8")
         if name == "conftest":
             options = ["test", "--output", "json", "--no-color", "--all-namespaces"]
@@ -53,7 +53,7 @@ def rego_violations(
             options = ["eval", "--format", "json", *data, "--input", str(plan), "data"]
             argv, ask = [program, *options], _opa
         try:
-            code, output, errors = _run(argv, environ, Path(place), stop)
+            code, output, errors = _run(argv, environ, Path(directory), stop)
             return list(ask(code, json.loads(output)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
             text = (errors or output).strip() if isinstance(exc, ValueError) else str(exc)
@@ -62,9 +62,9 @@ def rego_violations(
 
 
 def _run(
-    argv: Sequence[str], environ: Mapping[str, str], place: Path, stop: StopToken
+    argv: Sequence[str], environ: Mapping[str, str], directory: Path, stop: StopToken
 ) -> tuple[int, str, str]:
-    out, err = place / "out", place / "err"
+    out, err = directory / "out", directory / "err"
     with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen(
             argv,

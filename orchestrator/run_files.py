@@ -191,9 +191,9 @@ class RunFiles:
         for path in (*secret, *run.rglob("*.tfplan"), *run.rglob("*.tfvars.json")):
             with _readable_errors(path):
                 path.unlink(missing_ok=True)
-        for place in list(run.rglob(f"{_PRIVATE}*")):
-            with _readable_errors(place):
-                shutil.rmtree(place)
+        for directory in list(run.rglob(f"{_PRIVATE}*")):
+            with _readable_errors(directory):
+                shutil.rmtree(directory)
 
     @contextmanager
     def private(self, attempt: Path) -> Iterator[Path]:
@@ -202,17 +202,17 @@ class RunFiles:
         by `sweep` if the process died.
         """
         with _readable_errors(attempt):
-            place = tempfile.TemporaryDirectory(prefix=_PRIVATE, dir=attempt)
-        with place as name:
+            directory = tempfile.TemporaryDirectory(prefix=_PRIVATE, dir=attempt)
+        with directory as name:
             yield Path(name)
 
     def attempts(self, run_id: str, step: str) -> list[tuple[int, Path]]:
         """
         Return the attempts of a step that left files on this machine, by number.
         """
-        place = self._step(run_id, step)
-        with _readable_errors(place):
-            places = place.iterdir() if place.exists() else ()
+        directory = self._step(run_id, step)
+        with _readable_errors(directory):
+            places = directory.iterdir() if directory.exists() else ()
             return sorted((int(path.name), path) for path in places if path.name.isdigit())
 
     def masked(self, run_id: str, step: str) -> dict[str, bytes]:
@@ -220,10 +220,10 @@ class RunFiles:
         Return the files of a step that hold no secret, by their path below the step's directory:
         masked logs, answers, identities, inventories and inputs.
         """
-        place = self._step(run_id, step)
+        directory = self._step(run_id, step)
         files = {}
-        for path in place.rglob("*"):
-            relative = path.relative_to(place)
+        for path in directory.rglob("*"):
+            relative = path.relative_to(directory)
             secret = any(part == "raw" or part.startswith(_PRIVATE) for part in relative.parts)
             if path.name.endswith(_MASKED) and not secret and path.is_file():
                 with suppress(FileNotFoundError):  # a call that is going on may replace it
@@ -239,13 +239,13 @@ class RunFiles:
         with _readable_errors(self._root):
             make_private(self._root, durable=True)
             self._remove_stale_scratch()
-            place = tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=self._root)
-            descriptor = os.open(place.name, os.O_RDONLY)
+            directory = tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=self._root)
+            descriptor = os.open(directory.name, os.O_RDONLY)
         try:
             # The lock is released when the process ends: by it the next command tells what is
             # in use.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            with place as name:
+            with directory as name:
                 yield Path(name)
         finally:
             os.close(descriptor)
@@ -272,9 +272,9 @@ class RunFiles:
         """
         Return the processes of all engine calls that a step of a run left on this machine.
         """
-        place = self._step(run_id, step)
+        directory = self._step(run_id, step)
         identities = []
-        for path in sorted(place.glob("*/*.identity.json")):
+        for path in sorted(directory.glob("*/*.identity.json")):
             with suppress(OSError, ValueError):  # a call that was ruled out has no process
                 identities.append(ProcessIdentity.model_validate_json(read_regular(path)))
         return identities
@@ -294,18 +294,18 @@ class RunFiles:
         Return the process of an attempt's mutating engine call, without changing any file; None if
         its files are not on this machine or it never began.
         """
-        place = self._step(run_id, step) / str(number)
+        directory = self._step(run_id, step) / str(number)
         try:
-            return ProcessIdentity.model_validate_json(read_regular(place / _IDENTITY))
+            return ProcessIdentity.model_validate_json(read_regular(directory / _IDENTITY))
         except (OSError, ValueError):
             return None
 
 
-def _only_plans(place: Path) -> bool:
+def _only_plans(attempt: Path) -> bool:
     """
     Return whether the mutating call of the file ``place`` was never approved.
     """
-    return place.with_name(_WAITING).exists()
+    return attempt.with_name(_WAITING).exists()
 
 
 @contextmanager

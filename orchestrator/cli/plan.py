@@ -109,7 +109,7 @@ def plan_command(
         raise Usage("--orphaned goes with --destroy")
     if rerun is not None and (destroy or out or changed_since or affected_by):
         raise Usage("--rerun goes without --destroy, --out, --changed-since and --affected-by")
-    place = approval_place(call.project.directory, out)
+    approval = approval_place(call.project.directory, out)
     source: SourceOf = current_module
     run_options, warning = call.options, ""
     if rerun is not None:
@@ -142,8 +142,8 @@ def plan_command(
             services.note(warning, level="warning")
         result = plan(services, deployment, request, source=source)
     document = result.document
-    if place is not None and result.approval is not None:
-        write_approval(place, result.approval)
+    if approval is not None and result.approval is not None:
+        write_approval(approval, result.approval)
         document = with_file(document, deployment, str(out), _offered_options(call, deployment))
     shown = paper(sys.stdout, verbose=call.verbose)
     write_reports(files, call.project, deployment.path, document, shown)

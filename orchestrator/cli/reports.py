@@ -165,12 +165,12 @@ def _annotate(findings: Iterable[Finding], prefix: str) -> None:
     for level, items in by_level.items():
         shown = items if len(items) <= _ANNOTATIONS else items[: _ANNOTATIONS - 1]
         for item in shown:
-            place = f"file={_property(prefix + item.file)}"
+            location = f"file={_property(prefix + item.file)}"
             if item.line is not None:
-                place += f",line={item.line}"
+                location += f",line={item.line}"
             message = _data(without_workflow_commands(item.message))
             title = _property(f"{item.step}: {item.rule}" if item.step else item.rule)
-            raw.write(f"::{level} {place},title={title}::{message}\n")
+            raw.write(f"::{level} {location},title={title}::{message}\n")
         if len(items) > len(shown):
             raw.write(f"::{level}::{len(items) - len(shown)} more: see the log\n")
 

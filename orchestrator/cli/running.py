@@ -392,14 +392,14 @@ def approval_place(directory: Path, file: Path | None) -> Path | None:
 
     if file is None:
         return None
-    place = directory / file
+    path = directory / file
     try:
-        writable = os.access(place if place.exists() else place.parent, os.W_OK)
+        writable = os.access(path if path.exists() else path.parent, os.W_OK)
     except OSError:  # its name is too long
         writable = False
     if not writable:
-        raise Usage(f"{place} cannot be written", hint="name a file in a directory that exists")
-    return place
+        raise Usage(f"{path} cannot be written", hint="name a file in a directory that exists")
+    return path
 
 
 def write_approval(path: Path, approval: Approval) -> None:

@@ -165,16 +165,16 @@ def lock_holder(diagnostics: Iterable[Diagnostic]) -> StateLock | None:
 
 
 def _diagnostic(head: re.Match[str], body: list[str]) -> Diagnostic:
-    address = place = None
+    address = location = None
     wrapped = body.index("") if "" in body else len(body)  # long summaries are wrapped, too
     detail: list[str] = []
     for line in body[wrapped:]:
         where = _PLACE.match(line)
-        if where and place is None:
-            place = f"{where[1]}:{where[2]}"
+        if where and location is None:
+            location = f"{where[1]}:{where[2]}"
         elif (owner := _WITH.match(line)) and address is None:
             address = owner[1]
-        elif not (_CODE.match(line) and place and not any(detail)):
+        elif not (_CODE.match(line) and location and not any(detail)):
             detail.append(line)
     return named(
         Diagnostic(
@@ -182,7 +182,7 @@ def _diagnostic(head: re.Match[str], body: list[str]) -> Diagnostic:
             summary=" ".join([head[2], *body[:wrapped]]),
             detail="\n".join(detail).strip(),
             address=address,
-            at=place,
+            at=location,
         )
     )
 
@@ -255,9 +255,9 @@ def render(diagnostic: Diagnostic) -> str:
     Return a diagnostic as text, as the engine prints it without colour.
     """
     lines = [f"{diagnostic.severity.capitalize()}: {diagnostic.summary}"]
-    place = ", ".join(filter(None, (diagnostic.address, diagnostic.at)))
-    if place:
-        lines.append(f"  with {place}")
+    location = ", ".join(filter(None, (diagnostic.address, diagnostic.at)))
+    if location:
+        lines.append(f"  with {location}")
     lines += [f"  {line}" for line in diagnostic.detail.splitlines()]
     return "\n".join(lines)
 
@@ -337,8 +337,8 @@ def _reported(content: dict[str, Any], mask: Mask) -> Diagnostic:
     Return a diagnostic. One about the call's variable file names the variable instead of the place:
     that file is gone when the call has ended, and its lines say nothing to anybody.
     """
-    place, variable = content.get("range"), None
-    if place and place.get("filename", "").endswith(".tfvars.json"):
+    location, variable = content.get("range"), None
+    if location and location.get("filename", "").endswith(".tfvars.json"):
         code = (content.get("snippet") or {}).get("code") or ""
         variable = re.match(r'\s*"([^"]+)":', code)
     return named(
@@ -347,6 +347,8 @@ def _reported(content: dict[str, Any], mask: Mask) -> Diagnostic:
             summary=mask(content["summary"]) + (f": {variable[1]}" if variable else ""),
             detail=mask(content.get("detail") or ""),
             address=content.get("address") or None,
-            at=f"{place['filename']}:{place['start']['line']}" if place and not variable else None,
+            at=f"{location['filename']}:{location['start']['line']}"
+            if location and not variable
+            else None,
         )
     )

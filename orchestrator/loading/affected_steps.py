@@ -104,13 +104,15 @@ def _known_paths(deployment: Deployment, changed: Sequence[Path]) -> Iterable[st
     Return the files, without the blueprint's, under every path that the deployment knows them by:
     the project, and each module, may be reached through a symbolic link.
     """
-    places = {place for step in deployment.steps.values() for place in module_places(step)}
-    targets = {place: Path(place).resolve() for place in sorted({*places, deployment.project_dir})}
+    places = {module for step in deployment.steps.values() for module in module_places(step)}
+    targets = {
+        module: Path(module).resolve() for module in sorted({*places, deployment.project_dir})
+    }
     blueprint, files = _blueprint(deployment), dict[str, None]()
     for file in changed:
         common = [
-            str(Path(place) / file.relative_to(target))
-            for place, target in targets.items()
+            str(Path(module) / file.relative_to(target))
+            for module, target in targets.items()
             if file.is_relative_to(target)
         ]
         files.update(dict.fromkeys(common if file != blueprint else ()))

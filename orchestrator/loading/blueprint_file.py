@@ -125,12 +125,12 @@ def _rules(node: Node, project: ProjectContext, problems: Problems) -> tuple[str
     project.settings.trust.check_command("policy.rego", node.at, problems)
     places = []
     for text in problems.texts(node, what="policy.rego"):
-        place = posixpath.normpath(posixpath.join(posixpath.dirname(node.at.file), text))
-        if not (root / place).resolve().is_relative_to(root.resolve()):
+        path = posixpath.normpath(posixpath.join(posixpath.dirname(node.at.file), text))
+        if not (root / path).resolve().is_relative_to(root.resolve()):
             problems.add(f"policy.rego: {text!r} is outside of the project", node.at)
-        elif not (root / place).exists():
-            problems.add(f"policy.rego: there is no {place!r}", node.at)
-        places.append(place)
+        elif not (root / path).exists():
+            problems.add(f"policy.rego: there is no {path!r}", node.at)
+        places.append(path)
     return tuple(places)
 
 

@@ -71,8 +71,8 @@ def check_state_locations(reading: ReadBlueprint, inputs: Mapping[str, InputValu
     places: dict[str, dict[Target, Location]] = {}
     for other in _declared_blueprints(reading):
         values = inputs if other is reading else _written_inputs(other)
-        for target, at, place in _places(other, values):
-            places.setdefault(place, {}).setdefault(target, at)
+        for target, at, address in _places(other, values):
+            places.setdefault(address, {}).setdefault(target, at)
     here = (reading.blueprint.name, reading.effective.name)
     for group in places.values():
         targets = sorted(group, key=str)
@@ -150,7 +150,7 @@ def _places(
             at = at if at and at.line else raw.at
             try:
                 config = backend.config.resolve(look_up).value or {}
-                place = location(backend.type, config, reading.project.project_dir)
+                address = location(backend.type, config, reading.project.project_dir)
             except Unresolvable:
                 continue  # what is wrong with it is told where the blueprint is loaded itself
             except Invalid as exc:
@@ -159,9 +159,9 @@ def _places(
                         reading.problems.add(problem.message, at, problem.hint)
                 continue
             if backend.type == "local":
-                place = os.path.realpath(reading.project.project_dir / place)
+                address = os.path.realpath(reading.project.project_dir / address)
             target = Target(blueprint, environment, raw.name)
-            yield target, at, f"{backend.type} {place}"
+            yield target, at, f"{backend.type} {address}"
 
 
 # The parts of a blueprint that the operator's trust file forbids.

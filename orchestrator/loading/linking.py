@@ -114,8 +114,8 @@ class StepLinker(Struct, frozen=True):
             module: Module | None = stored.module
         elif self.modules_from == "recorded" and raw.module is not None:
             # The recorded module is used, and the current one must not block the command.
-            place = self.reading.path.parent / split_reference(raw.module.text)[0]
-            stub = Module(directory=os.path.normpath(place), variables={}, outputs={})
+            directory = self.reading.path.parent / split_reference(raw.module.text)[0]
+            stub = Module(directory=os.path.normpath(directory), variables={}, outputs={})
             module = self._module(raw, Problems()) or stub
         else:
             module = self._module(raw, problems)

@@ -108,9 +108,9 @@ def _left_states(directory: Path) -> Iterator[Path]:
     """
     Yield the provider states with objects in a module's directory, relative to it.
     """
-    for place in (directory / _STATE, *sorted((directory / f"{_STATE}.d").glob(f"*/{_STATE}"))):
-        if _holds_objects(place):
-            yield place.relative_to(directory)
+    for path in (directory / _STATE, *sorted((directory / f"{_STATE}.d").glob(f"*/{_STATE}"))):
+        if _holds_objects(path):
+            yield path.relative_to(directory)
 
 
 def _holds_objects(path: Path) -> bool:

@@ -125,15 +125,15 @@ def gone_deployment(
         return None
     summary = load_summary(project, BlueprintSelection(selection.blueprint, declared[0]))
     locations = [*store_locations(project, summary.blueprint), project.operations]
-    place = (summary.blueprint, environment)
-    former = seen_locations(project, locations, lambda *former: former == place, open_store)
+    blueprint = (summary.blueprint, environment)
+    former = seen_locations(project, locations, lambda *former: former == blueprint, open_store)
     for location in (*locations, *former):
         with open_store(location) as store:
-            is_recorded = bool(store.records(*place))
+            is_recorded = bool(store.records(*blueprint))
         if is_recorded:
             return without_steps(
                 project.settings.project,
-                *place,
+                *blueprint,
                 summary.path,
                 moved_from=summary.moved_from,
                 operations=location,

@@ -245,7 +245,7 @@ class WorkDirs(Protocol):
         not.
         """
 
-    def set_aside(self, file: Path, place: Path) -> Path:
+    def set_aside(self, file: Path, directory: Path) -> Path:
         """
         Move a file with provider state into ``place``, 0600, and return its new path.
         """
@@ -256,7 +256,7 @@ class WorkDirs(Protocol):
         process left of them is removed when the directory is prepared again.
         """
 
-    def scratch_copy(self, root: WorkDir, place: Path, *, extra: Mapping[str, str]) -> WorkDir:
+    def scratch_copy(self, root: WorkDir, directory: Path, *, extra: Mapping[str, str]) -> WorkDir:
         """
         Copy the configuration of ``root`` to the directory ``place``, with an empty local backend:
         queries there change neither ``root`` nor its provider state.
@@ -277,7 +277,7 @@ class WorkDirs(Protocol):
         """
 
     def composed_root(
-        self, place: Path, content: Json, *, state: bytes, modules: Mapping[str, WorkDir]
+        self, directory: Path, content: Json, *, state: bytes, modules: Mapping[str, WorkDir]
     ) -> WorkDir:
         """
         Write a root module to the directory ``place``, on a local copy of ``state``. Its

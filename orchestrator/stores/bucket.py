@@ -276,8 +276,8 @@ def open_bucket(url: str, config: Mapping[str, Json], environ: Mapping[str, str]
         check_address(endpoint, "endpoint")
     except (ValueError, BaseError) as exc:
         why = re.sub(r"^Generic .*? error: ", "", str(exc)).splitlines()[0][:300]
-        place = bare.partition("?")[0]
-        raise Invalid([Problem(f"operations in {place}: {why}")]) from exc
+        address = bare.partition("?")[0]
+        raise Invalid([Problem(f"operations in {address}: {why}")]) from exc
     return Bucket(client, bare, ServerClock(endpoint, partial(opener, endpoint, settings, environ)))
 
 

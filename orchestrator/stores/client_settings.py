@@ -140,7 +140,7 @@ def ask(url: str, body: bytes | None, headers: Mapping[str, str]) -> dict[str, A
     Return the JSON response of a request. Raises StoreUnavailable with the server's message on an
     error.
     """
-    place = url.partition("?")[0]
+    address = url.partition("?")[0]
     for tries_left in (2, 1, 0):
         try:
             request = urllib.request.Request(url, body, dict(headers))
@@ -150,9 +150,9 @@ def ask(url: str, body: bytes | None, headers: Mapping[str, str]) -> dict[str, A
         except urllib.error.HTTPError as exc:
             text = " ".join(exc.read().decode("utf-8", "replace").split())[:300]
             if exc.code < 500 or not tries_left:
-                raise StoreUnavailable(f"{place}: {exc.code}: {text}") from exc
+                raise StoreUnavailable(f"{address}: {exc.code}: {text}") from exc
         except OSError as exc:
             if not tries_left:
-                raise StoreUnavailable(f"{place}: {exc}") from exc
+                raise StoreUnavailable(f"{address}: {exc}") from exc
         time.sleep(1)
     raise AssertionError("the last try returns or raises")

@@ -154,7 +154,7 @@ class ObjectsStore:
             lambda sequence: self._older(target, sequence), range(head.sequence - 1, 0, -1)
         )
         entries = [self._entry(target, head.sequence, head.text), *older]
-        return check_chain(entries, place=self.url)
+        return check_chain(entries, location=self.url)
 
     def records(
         self, blueprint: str | None = None, environment: str | None = None
@@ -212,7 +212,7 @@ class ObjectsStore:
         item = self._bucket.get(_lease_name(run_id))
         if item is None:
             return None
-        lease = read_model(Lease, item.data, what=f"the lease of {run_id}", place=self.url)
+        lease = read_model(Lease, item.data, what=f"the lease of {run_id}", location=self.url)
         # Both times are told in whole seconds.
         age = float(max(0, int((self._bucket.now() - item.written).total_seconds())))
         return lease.model_copy(update={"age": age})
@@ -250,7 +250,7 @@ class ObjectsStore:
     def _parse_claim(self, item: StoredObject | None) -> Claim | None:
         if item is None or not item.data:
             return None
-        return read_model(Claim, item.data, what="a claim", place=self.url)
+        return read_model(Claim, item.data, what="a claim", location=self.url)
 
     def _known_head(self, target: Target) -> _Head | None:
         with self._lock:
@@ -261,7 +261,7 @@ class ObjectsStore:
         if item is None:
             return None
         text = item.data.decode("utf-8", "replace")
-        record = read_entry(text, target=target, sequence=None, place=self.url)
+        record = read_entry(text, target=target, sequence=None, location=self.url)
         head = _Head(text, record.sequence, item.version)
         with self._lock:
             self._heads[target] = head
@@ -277,7 +277,7 @@ class ObjectsStore:
         return self._entry(target, sequence, item.data.decode("utf-8", "replace"))
 
     def _entry(self, target: Target, sequence: int, text: str) -> OperationRecord:
-        return read_entry(text, target=target, sequence=sequence, place=self.url)
+        return read_entry(text, target=target, sequence=sequence, location=self.url)
 
     def _each(self, read: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
         if len(items) < 2:

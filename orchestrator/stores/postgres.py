@@ -204,7 +204,7 @@ class PostgresStore(SqlStore):
             if tables.fetchone() is not None:
                 newest = connection.execute(f"SELECT max(version) FROM {_SCHEMA}.schema_version")
                 version = int((newest.fetchone() or (0,))[0] or 0)
-        return pending(version, self._scripts, place=self.url)
+        return pending(version, self._scripts, location=self.url)
 
     @contextmanager
     def _readable_errors(self) -> Iterator[None]:

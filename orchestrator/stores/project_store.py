@@ -71,10 +71,10 @@ def open_project_store(
         config=location.config,
     )
     # A store in memory begins anew with every process.
-    place = Path(os.devnull) if store.url == "memory:" else project.own_dir / "seen"
+    directory = Path(os.devnull) if store.url == "memory:" else project.own_dir / "seen"
     return WatchedStore(
         store,
-        SequenceMemory(place, store.url, RunFiles(project.own_dir / "runs")),
+        SequenceMemory(directory, store.url, RunFiles(project.own_dir / "runs")),
         location,
         project.project_dir / OWN_STORE,
         tell,

@@ -67,14 +67,14 @@ def migrations(dialect: str = "sqlite") -> tuple[str, ...]:
     return tuple(file.read_text(encoding="utf-8") for file in files)
 
 
-def pending(version: int, scripts: Sequence[str], *, place: str) -> int:
+def pending(version: int, scripts: Sequence[str], *, location: str) -> int:
     """
     Return the number of migrations that a schema of this version lacks. Raises StoreUnavailable if
     it is newer than ``scripts``.
     """
     if version > len(scripts):
         raise StoreUnavailable(
-            f"{place}: schema version {version}; this version knows up to {len(scripts)}",
+            f"{location}: schema version {version}; this version knows up to {len(scripts)}",
             hint=NEWER,
         )
     return len(scripts) - version
@@ -125,7 +125,7 @@ class SqlStore(ABC):
 
     def history(self, target: Target) -> list[OperationRecord]:
         entries = [self._entry(target, *row) for row in self._select("history", _key(target))]
-        return check_chain(entries, place=self.url)
+        return check_chain(entries, location=self.url)
 
     def records(
         self, blueprint: str | None = None, environment: str | None = None
@@ -136,25 +136,23 @@ class SqlStore(ABC):
         return [self._entry(*row) for row in entries]
 
     def take_claim(self, claim: Claim, *, replaces: Claim | None = None) -> Claim | None:
-        place = {"blueprint": claim.blueprint, "environment": claim.environment}
+        key = {"blueprint": claim.blueprint, "environment": claim.environment}
         with self._transaction() as run:
-            run("lock_claim", place)
-            current = self._claim(
-                claim.blueprint, claim.environment, run("claim", place).fetchall()
-            )
+            run("lock_claim", key)
+            current = self._claim(claim.blueprint, claim.environment, run("claim", key).fetchall())
             if current is not None and current.run_id != claim.run_id and current != replaces:
                 return current
             text = {"claim": claim.model_dump_json()}
-            run("put_claim", place | {"run_id": claim.run_id} | text)
+            run("put_claim", key | {"run_id": claim.run_id} | text)
             return None
 
     def drop_claim(self, claim: Claim) -> None:
-        place = {"blueprint": claim.blueprint, "environment": claim.environment}
-        self._write("drop_claim", place | {"run_id": claim.run_id})
+        key = {"blueprint": claim.blueprint, "environment": claim.environment}
+        self._write("drop_claim", key | {"run_id": claim.run_id})
 
     def claim(self, blueprint: str, environment: str) -> Claim | None:
-        place = {"blueprint": blueprint, "environment": environment}
-        return self._claim(blueprint, environment, self._select("claim", place))
+        key = {"blueprint": blueprint, "environment": environment}
+        return self._claim(blueprint, environment, self._select("claim", key))
 
     def put_lease(self, lease: Lease) -> None:
         self._write("put_lease", {"run_id": lease.run_id, "lease": lease.model_dump_json()})
@@ -164,7 +162,7 @@ class SqlStore(ABC):
         if not rows:
             return None
         text, age = rows[0]
-        lease = read_model(Lease, text, what=f"the lease of {run_id}", place=self.url)
+        lease = read_model(Lease, text, what=f"the lease of {run_id}", location=self.url)
         return lease.model_copy(update={"age": float(age)})
 
     def drop_lease(self, run_id: str) -> None:
@@ -195,10 +193,10 @@ class SqlStore(ABC):
         if not rows:
             return None
         what = f"the claim of {blueprint}/{environment}"
-        return read_model(Claim, rows[0][0], what=what, place=self.url)
+        return read_model(Claim, rows[0][0], what=what, location=self.url)
 
     def _entry(self, target: Target, sequence: int, text: Json) -> OperationRecord:
-        return read_entry(text, target=target, sequence=sequence, place=self.url)
+        return read_entry(text, target=target, sequence=sequence, location=self.url)
 
 
 def _key(target: Target) -> Parameters:

@@ -54,14 +54,14 @@ def is_ours(file: Path) -> bool:
     return header.startswith(_MAGIC) and header[_MARK] == mark
 
 
-def migrate(connection: sqlite3.Connection, scripts: Sequence[str], *, place: str) -> None:
+def migrate(connection: sqlite3.Connection, scripts: Sequence[str], *, location: str) -> None:
     """
     Migrate an open database to the newest schema version in one transaction.
 
     Raises StoreUnavailable, and changes nothing, if its version is newer than ``scripts``.
     """
     version = "PRAGMA user_version"
-    if pending(connection.execute(version).fetchone()[0], scripts, place=place) == 0:
+    if pending(connection.execute(version).fetchone()[0], scripts, location=location) == 0:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -151,7 +151,7 @@ _TURN = 0.2
 
 
 @contextmanager
-def readable_errors(place: Path) -> Iterator[None]:
+def readable_errors(file: Path) -> Iterator[None]:
     """
     Convert errors of SQLite and the file system to StoreUnavailable, with a hint.
     """
@@ -162,10 +162,10 @@ def readable_errors(place: Path) -> Iterator[None]:
     except sqlite3.Error as exc:
         name = getattr(exc, "sqlite_errorname", "").removeprefix("SQLITE_")
         hint = _HINTS.get(name) or _HINTS.get(name.partition("_")[0], "")
-        raise StoreUnavailable(f"{place}: {exc}", hint=hint) from exc
+        raise StoreUnavailable(f"{file}: {exc}", hint=hint) from exc
     except OSError as exc:
         raise StoreUnavailable(
-            f"{exc.filename or place}: {exc.strerror or exc}",
+            f"{exc.filename or file}: {exc.strerror or exc}",
             hint=_HINTS["FULL" if exc.errno in _NO_ROOM else "CANTOPEN"],
         ) from exc
 
@@ -354,7 +354,7 @@ class SqliteStore(SqlStore):
                     f"{self._path}: not an operation store (an empty or foreign database)",
                     hint="no new one is made in its place: restore a backup, or name another file",
                 )
-            migrate(connection, migrations(), place=str(self._path))
+            migrate(connection, migrations(), location=str(self._path))
             connection.execute("PRAGMA journal_mode = WAL")
             if is_copy:
                 connection.execute("PRAGMA query_only = ON")
@@ -405,7 +405,7 @@ class SqliteStore(SqlStore):
                 os.close(os.open(new, os.O_CREAT | os.O_WRONLY, 0o600))
                 with closing(self._connect(new)) as connection:
                     connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                    migrate(connection, migrations(), place=str(self._path))
+                    migrate(connection, migrations(), location=str(self._path))
                     connection.execute("PRAGMA journal_mode = WAL")
                 new.rename(self._path)
             os.fsync(handle)
@@ -431,7 +431,7 @@ class MemoryStore(SqliteStore):
         super().__init__(Path(os.devnull))
         self._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._memory.create_function("julianday", 1, lambda _: seconds() / 86400)
-        migrate(self._memory, migrations(), place="memory")
+        migrate(self._memory, migrations(), location="memory")
 
     def __del__(self) -> None:
         self._memory.close()

@@ -25,12 +25,14 @@ _DAMAGED = "the store was edited by hand or is damaged; restore it from a backup
 NEWER = "a newer version of orchestrator has written it: use that version or a newer one"
 
 
-def read_entry(text: Json, *, target: Target, sequence: int | None, place: str) -> OperationRecord:
+def read_entry(
+    text: Json, *, target: Target, sequence: int | None, location: str
+) -> OperationRecord:
     """
     Return the record of an entry with this ``sequence`` (any if None). Raises StoreUnavailable if
     it is damaged, newer than this program, or the record of another entry.
     """
-    where = f"{place}: entry {sequence or '(newest)'} of {target}"
+    where = f"{location}: entry {sequence or '(newest)'} of {target}"
     try:
         record = parse_record(text)
     except UnreadableRecord as exc:
@@ -46,7 +48,7 @@ def read_entry(text: Json, *, target: Target, sequence: int | None, place: str) 
     return record
 
 
-def check_chain(entries: list[OperationRecord], *, place: str) -> list[OperationRecord]:
+def check_chain(entries: list[OperationRecord], *, location: str) -> list[OperationRecord]:
     """
     Return the entries of a target, newest first. Raises StoreUnavailable if one does not follow
     from the entry before it.
@@ -54,14 +56,14 @@ def check_chain(entries: list[OperationRecord], *, place: str) -> list[Operation
     for entry, before in itertools.pairwise(entries):
         if entry.previous_checksum not in (None, before.own_checksum()):
             raise StoreUnavailable(
-                f"{place}: entry {before.sequence} of {before.target} is not the one that "
+                f"{location}: entry {before.sequence} of {before.target} is not the one that "
                 f"entry {entry.sequence} was made from",
                 hint=_DAMAGED,
             )
     return entries
 
 
-def read_model(kind: type[Model], text: Json, *, what: str, place: str) -> Model:
+def read_model(kind: type[Model], text: Json, *, what: str, location: str) -> Model:
     """
     Return a stored claim or lease. Raises StoreUnavailable if it is damaged.
     """
@@ -69,7 +71,7 @@ def read_model(kind: type[Model], text: Json, *, what: str, place: str) -> Model
         return kind.model_validate_json(text)
     except ValidationError as exc:
         raise StoreUnavailable(
-            f"{place}: {what} cannot be read: {exc.errors()[0]['msg']}",
+            f"{location}: {what} cannot be read: {exc.errors()[0]['msg']}",
             hint=_DAMAGED,
         ) from exc
 

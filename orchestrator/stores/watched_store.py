@@ -362,16 +362,16 @@ class WatchedStore:
         current = self._store.take_claim(claim, replaces=replaces)
         if current is not None:
             return current
-        place = claim.blueprint, claim.environment
+        blueprint = claim.blueprint, claim.environment
         try:
-            records = self._read(*place)
-            misplaced = self._misplaced(*place, records)
+            records = self._read(*blueprint)
+            misplaced = self._misplaced(*blueprint, records)
             if misplaced is not None:
                 raise misplaced
             self._check_histories(records)
             if self._gone_back and claim.command not in _UPDATING:
                 self._told_gone_back = True  # by this
-                self._place = place
+                self._place = blueprint
                 raise self._gone_back_error()
         except StoreUnavailable:
             self._store.drop_claim(claim)
@@ -383,7 +383,7 @@ class WatchedStore:
         if not self._gone_back:
             self._memory.add(records, identity)
         # Nobody else writes while the claim is held: what was read is read once.
-        self._claimed = {place: records}
+        self._claimed = {blueprint: records}
         return None
 
     def _identity(self) -> str | None:

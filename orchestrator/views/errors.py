@@ -90,7 +90,7 @@ def _problems(page: Page, problems: Iterable[ProblemDocument]) -> None:
     for problem in problems:
         page.line(("error", "bad"), f": {problem.message}", hang=7)
         if problem.file:
-            place = Location(problem.file, problem.line or 0, problem.column or 0)
-            page.line((f"at {place}", "dim"), indent=7, hang=0)
+            location = Location(problem.file, problem.line or 0, problem.column or 0)
+            page.line((f"at {location}", "dim"), indent=7, hang=0)
         if problem.hint:
             page.next(problem.hint, indent=7)

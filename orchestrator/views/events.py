@@ -239,10 +239,12 @@ class HumanView:
             diagnostic(page, item, indent=0)
             return
         # The whole of it stands in the summary, once.
-        place = diagnostic_location(item)
+        location = diagnostic_location(item)
         style = "bad" if item.severity == "error" else "warn"
         page.line(
-            (item.severity, style), f": {item.summary}", (f" ({place})" if place else "", "dim")
+            (item.severity, style),
+            f": {item.summary}",
+            (f" ({location})" if location else "", "dim"),
         )
 
     def _finished(self, page: Page, event: StepFinished) -> None:

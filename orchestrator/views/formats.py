@@ -371,9 +371,9 @@ def diagnostic(
     whole = whole or page.paper.verbose
     style = "bad" if item.severity == "error" else "warn"
     page.line((item.severity, style), ": ", (item.summary, "bold"), indent=indent)
-    place = diagnostic_location(item)
-    if place:
-        page.line((place, "dim"), indent=indent + 2)
+    location = diagnostic_location(item)
+    if location:
+        page.line((location, "dim"), indent=indent + 2)
     detail = item.detail.strip("\n").splitlines()
     if not item.detail.strip() or item.detail.strip() == item.summary.strip():
         return
@@ -386,10 +386,10 @@ def diagnostic(
 
 
 def diagnostic_text(item: Diagnostic) -> str:
-    place = diagnostic_location(item)
+    location = diagnostic_location(item)
     detail = "" if item.summary in _TOLD_BY_US else " ".join(item.detail.split())
     text = joined(item.summary, detail)
-    return f"{text} ({place})" if place else text
+    return f"{text} ({location})" if location else text
 
 
 def diagnostic_location(item: Diagnostic | PlanDiagnostic) -> str:

@@ -90,9 +90,9 @@ def _head(page: Page, document: RecoveryDocument) -> None:
     # What is recorded may be well although the newest attempt was refused.
     well = (Verdict.OK, Verdict.DESTROYED, Verdict.DESTROYED_WITH_RETAINED)
     waiting = sum(bool(step.recommended) for step in document.steps) if verdict in well else 0
-    place = f"{document.blueprint}/{document.environment}"
+    name = f"{document.blueprint}/{document.environment}"
     page.line(
-        (f"{selection_text(document.selected)}{place}: ", "bold"),
+        (f"{selection_text(document.selected)}{name}: ", "bold"),
         (verdict_text(verdict), STATUS_STYLE[verdict]),
         f", {doubts} in doubt" if doubts else "",
         f", {count(waiting, 'step')} to see to" if waiting else "",

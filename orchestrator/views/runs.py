@@ -214,8 +214,8 @@ def _entry(page: Page, entry: HistoryEntry, newer: HistoryEntry | None) -> None:
         f"  {moment(entry.updated_at, page.paper.now)}",
         hang=6,
     )
-    place = (entry.run_id, entry.actor)
-    if newer is None or place != (newer.run_id, newer.actor):
+    author = (entry.run_id, entry.actor)
+    if newer is None or author != (newer.run_id, newer.actor):
         page.line((f"run {entry.run_id}, by {_by(entry.actor)}", "dim"), indent=6)
     if entry.lineage:
         page.line(lineage_text(entry.lineage), indent=6)

@@ -308,13 +308,13 @@ def test_migrations_are_applied_whole_or_not_at_all() -> None:
     """
     connection = sqlite3.connect(":memory:", isolation_level=None)
     with contextlib.closing(connection):
-        migrate(connection, migrations(), place="here")
+        migrate(connection, migrations(), location="here")
         bad = (*migrations(), "CREATE TABLE more (x);\nINSERT INTO nowhere VALUES (1);\n")
         with pytest.raises(sqlite3.OperationalError):
-            migrate(connection, bad, place="here")
+            migrate(connection, bad, location="here")
         after_bad = connection.execute("PRAGMA user_version").fetchone()[0]
 
-        migrate(connection, (*migrations(), "CREATE TABLE more (x);\n"), place="here")
+        migrate(connection, (*migrations(), "CREATE TABLE more (x);\n"), location="here")
 
         assert after_bad == len(migrations())
         assert connection.execute("SELECT count(*) FROM more").fetchone()[0] == 0

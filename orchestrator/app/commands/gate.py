@@ -126,7 +126,7 @@ def gate(
 
 
 def _of_state(
-    place: BlueprintAddress, status: StatusDocument, allowed: Allowed
+    blueprint: BlueprintAddress, status: StatusDocument, allowed: Allowed
 ) -> Iterator[GateReason]:
     """
     Yield the reasons from the records of the steps. A failed step only warns: the change may repair
@@ -141,14 +141,14 @@ def _of_state(
                 severity="fail" if refused else "warn",
                 step=step.step,
                 message=message,
-                remedy=command_line(place, verb, "--step", step.step),
+                remedy=command_line(blueprint, verb, "--step", step.step),
             )
     if status.orphaned:
         yield GateReason(
             code="orphaned",
             severity="warn",
             message=f"alive, and no longer in the blueprint: {', '.join(status.orphaned)}",
-            remedy=command_line(place, "destroy", "--orphaned"),
+            remedy=command_line(blueprint, "destroy", "--orphaned"),
         )
 
 
@@ -168,7 +168,7 @@ def _conditions(step: StepState) -> Iterator[tuple[str, str]]:
 
 
 def _of_plan(
-    place: BlueprintAddress, planned: PlanDocument | OrchestratorError
+    blueprint: BlueprintAddress, planned: PlanDocument | OrchestratorError
 ) -> Iterator[GateReason]:
     if isinstance(planned, OrchestratorError):
         busy = isinstance(planned, Busy)
@@ -202,7 +202,7 @@ def _of_plan(
             severity=item.verdict,
             step=item.step or None,
             message=item.text,
-            remedy=f"{command_line(place, planned.command)} --override-policy REASON",
+            remedy=f"{command_line(blueprint, planned.command)} --override-policy REASON",
         )
 
 

@@ -180,9 +180,9 @@ class Planner:
             for exc in failures.values():
                 raise exc
         if not self.request.separate:
-            place, verb = self._evidence("composed-plan"), self.request.verb
+            directory, verb = self._evidence("composed-plan"), self.request.verb
             self.composed = composed_plan(
-                self.steps, together, self.options, place, source=source, direction=verb
+                self.steps, together, self.options, directory, source=source, direction=verb
             )
         run_steps(
             subset,
@@ -253,8 +253,8 @@ class Planner:
         Raise Refused if the destroy would be refused because of protected or adopted objects.
         """
         record, accepted = self.steps.recorded(name), self.request.options.plan.accept_adopted
-        place = self.deployment.environment  # a plan needs no confirmation of it
-        check_protected(self.services, self.deployment, [record], confirmed=place)
+        environment = self.deployment.environment  # a plan needs no confirmation of it
+        check_protected(self.services, self.deployment, [record], confirmed=environment)
         check_adopted(record, record.resources.inventory, accepted=accepted)
 
     def _settled_by_records(self, name: str) -> bool:

@@ -266,8 +266,8 @@ def _findings(
         inputs = runner.steps.values.recorded_inputs(prepared)
     except Invalid as exc:
         why = exc.message.splitlines()[0]
-    place = runner.steps.evidence(prepared.step.name)
-    context = QueryContext(runner.services, prepared, inputs, place, why)
+    directory = runner.steps.evidence(prepared.step.name)
+    context = QueryContext(runner.services, prepared, inputs, directory, why)
     return recheck_absence(context, record, forgotten=forgotten, wait=0.0)
 
 

@@ -417,5 +417,5 @@ def _update_command(target: Target, record: OperationRecord | None) -> str:
     Return the command that updates a record from the provider state, or creates one.
     """
     path = record.source.blueprint_path if record else "blueprints/"
-    place = RecordedBlueprint(target.blueprint, target.environment, path)
-    return command_line(place, "reconcile" if record else "adopt", "--step", target.step)
+    blueprint = RecordedBlueprint(target.blueprint, target.environment, path)
+    return command_line(blueprint, "reconcile" if record else "adopt", "--step", target.step)

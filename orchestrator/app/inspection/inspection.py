@@ -321,9 +321,9 @@ class Inspection:
         working directory.
         """
         top = self.reader.work / self.summary.blueprint / self.summary.environment / step
-        for place, directories, files in os.walk(top):
+        for directory, directories, files in os.walk(top):
             directories[:] = [name for name in directories if not name.startswith(".")]
-            file = Path(place) / "errored.tfstate"
+            file = Path(directory) / "errored.tfstate"
             if file.name in files and file.stat().st_size:  # a full disk leaves an empty one
                 return file
         return None
@@ -339,8 +339,8 @@ class Inspection:
                 outcome = parse_record(file.read_bytes())
             except (OSError, UnreadableRecord):
                 continue  # evidence that cannot be read must not hide the rest
-            place = (outcome.target.blueprint, outcome.target.environment)
-            if place == (self.summary.blueprint, self.summary.environment):
+            blueprint = (outcome.target.blueprint, outcome.target.environment)
+            if blueprint == (self.summary.blueprint, self.summary.environment):
                 outcomes.append((outcome, file))
         return outcomes
 

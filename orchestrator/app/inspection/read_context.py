@@ -119,9 +119,9 @@ class ReadContext(Struct, frozen=True):
         inside for a module that uses neighbours. None if there is none.
         """
         top = self.work / target.blueprint / target.environment / target.step
-        for place, directories, _ in os.walk(top):
+        for directory, directories, _ in os.walk(top):
             if ".terraform" in directories:
-                return Path(place)
+                return Path(directory)
         return top if top.exists() else None
 
     def life_signs(self, record: OperationRecord) -> LifeSigns:
@@ -214,12 +214,12 @@ class ReadContext(Struct, frozen=True):
         """
         Return the spooled outcomes that are the next entry of their step.
         """
-        place = (summary.blueprint, summary.environment)
+        blueprint = (summary.blueprint, summary.environment)
         outcomes = {}
         for item in self.spool.pending():
             step = item.target.step
             record = records.get(step)
-            of_this_blueprint = (item.target.blueprint, item.target.environment) == place
+            of_this_blueprint = (item.target.blueprint, item.target.environment) == blueprint
             if of_this_blueprint and (record is None or item.sequence == record.sequence + 1):
                 outcomes[step] = item
         return outcomes

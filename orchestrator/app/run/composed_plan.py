@@ -112,10 +112,10 @@ def composed_plan(
             return {}
         for name in chosen:
             services.report_phase(name, "plan")
-        with services.files.private(evidence) as place:
+        with services.files.private(evidence) as directory:
             ready = {name: prepared[name] for name in chosen}
             mode = options.mode(direction)
-            composed = _Composed(steps, ready, states, place, mode, recorded)
+            composed = _Composed(steps, ready, states, directory, mode, recorded)
             plans = composed.plan(options, evidence, attempt)
         if plans is not None:
             # What its provider did not find is read a second time before anybody believes it.
@@ -139,7 +139,7 @@ class _Composed:
         steps: PreparedSteps,
         prepared: Mapping[str, PreparedStep],
         states: Mapping[str, PulledState],
-        place: Path,
+        directory: Path,
         mode: PlanMode,
         recorded: Mapping[str, StepInputs],
     ) -> None:
@@ -184,7 +184,7 @@ class _Composed:
         self._root = ComposedRoot.of(calls.values(), documents)
         content, self._values = self._root.configuration()
         self._work_dir = self._services.workdirs.composed_root(
-            place,
+            directory,
             content,
             state=self._root.state(documents, self._services.engine.info.version),
             modules={names[name]: item.work_dir for name, item in prepared.items()},
@@ -380,8 +380,8 @@ def _states(steps: PreparedSteps, names: Iterable[str], evidence: Path) -> dict[
             return
         # In a directory of its own, which a call that writes makes: with its output each call
         # removes the place where another one is about to write.
-        place = evidence / f"pull-{names.index(name)}"
-        state = pull(steps.services, prepared.work_dir, place, "pull")
+        directory = evidence / f"pull-{names.index(name)}"
+        state = pull(steps.services, prepared.work_dir, directory, "pull")
         if state.exact:
             states[name] = state
 

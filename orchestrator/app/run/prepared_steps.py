@@ -229,8 +229,8 @@ class PreparedSteps:
             if self._all_records is None:
                 self._all_records = services.store.records()
             bindings = StateBindings.of(self._all_records, target, services.actor.host)
-            place = (root.backend_type, root.location, services.workspace)
-            bindings.check(str(target), place=place)
+            address = (root.backend_type, root.location, services.workspace)
+            bindings.check(str(target), place=address)
         self._initialise(name, root, module.snapshot)
         return PreparedStep(
             step=step,

@@ -272,8 +272,8 @@ def _handing_back(session: Session) -> Iterator[None]:
     """
 
     def entries() -> set[str]:
-        place = (session.deployment.blueprint, session.deployment.environment)
-        return {record.entry_id for record in session.services.store.records(*place)}
+        blueprint = (session.deployment.blueprint, session.deployment.environment)
+        return {record.entry_id for record in session.services.store.records(*blueprint)}
 
     if session.replaced is None:
         yield

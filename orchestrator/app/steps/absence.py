@@ -127,14 +127,14 @@ def removed_objects(
 
 
 def _read(services: Services, step: str, saved: SavedState) -> bytes | None:
-    place = _place(services, step, saved.run_id, saved.attempt)
+    path = _saved_state_path(services, step, saved.run_id, saved.attempt)
     try:
-        return place.read_bytes() if place else None
+        return path.read_bytes() if path else None
     except OSError:
         return None
 
 
-def _place(services: Services, step: str, run_id: str, attempt: int) -> Path | None:
+def _saved_state_path(services: Services, step: str, run_id: str, attempt: int) -> Path | None:
     """
     Return the file of the provider state that an attempt saved on this machine, None if there is
     none.
@@ -157,10 +157,10 @@ def drop_saved_states(
     if marker is not None:
         saved.add((marker.run_id, marker.attempt))
     for run_id, attempt in sorted(saved - needed):
-        place = _place(services, entry.target.step, run_id, attempt)
-        if place is not None:
+        path = _saved_state_path(services, entry.target.step, run_id, attempt)
+        if path is not None:
             with contextlib.suppress(OSError):  # not ours to remove any more
-                place.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
     if entry.status in NOTHING_THERE and entry.provider_state is not None:
         services.workdirs.drop_state_backup(entry.provider_state)
 

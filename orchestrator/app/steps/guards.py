@@ -292,7 +292,7 @@ def check_adopted_records(
 
 
 def check_not_moved(
-    place: BlueprintAddress, step: str, record: OperationRecord | None, at: int
+    blueprint: BlueprintAddress, step: str, record: OperationRecord | None, at: int
 ) -> None:
     """
     Raise Refused if the newest entry of a step is not the one on which the command was offered
@@ -313,7 +313,7 @@ def check_not_moved(
     raise Refused(
         "moved_on",
         f"{step} has moved on: this was offered on {offered_on}; now: {now}",
-        hint=command_line(place, "recover", "--step", step),
+        hint=command_line(blueprint, "recover", "--step", step),
     )
 
 
@@ -398,8 +398,8 @@ def check_children(
 
 def _adopt(target: str) -> str:
     parsed = Target.parse(target)
-    place = RecordedBlueprint(parsed.blueprint, parsed.environment)
-    return command_line(place, "adopt", "--step", parsed.step)
+    blueprint = RecordedBlueprint(parsed.blueprint, parsed.environment)
+    return command_line(blueprint, "adopt", "--step", parsed.step)
 
 
 def _named(objects: Iterable[ObjectRef]) -> str:

@@ -142,9 +142,9 @@ def scratch_root(
     snapshot, name = prepared.snapshot, prepared.step.name
     uses = (snapshot.provider_uses or {}).items()
     sources = {key: source for key, source in uses if key not in snapshot.provider_sources}
-    with services.files.private(evidence) as place:
+    with services.files.private(evidence) as directory:
         work_dir = services.workdirs.scratch_copy(
-            prepared.work_dir, place, extra=query.files(sources) if query else {}
+            prepared.work_dir, directory, extra=query.files(sources) if query else {}
         )
 
         result = patiently(services, name, "readback", Init(), work_dir, evidence, "query-init")
@@ -162,8 +162,8 @@ def keep_state(
     """
     text = state.raw.decode()
     if state_encryption(services, prepared):
-        place = services.files.inside(evidence, f"encrypt-{services.ids.entry_id()[:8]}")
-        with scratch_root(services, prepared, place) as root:
+        directory = services.files.inside(evidence, f"encrypt-{services.ids.entry_id()[:8]}")
+        with scratch_root(services, prepared, directory) as root:
             root.set_state(state.raw)
             text = Path(root.work_dir.location).read_text()
     services.files.write(evidence / name, text)
@@ -179,8 +179,8 @@ def read_state_file(
     raw = file.read_bytes()
     if not is_encrypted(raw):
         return services.engine.state_in_file(file)
-    place = services.files.inside(evidence, f"decrypt-{services.ids.entry_id()[:8]}")
-    with scratch_root(services, prepared, place) as root:
+    directory = services.files.inside(evidence, f"decrypt-{services.ids.entry_id()[:8]}")
+    with scratch_root(services, prepared, directory) as root:
         return root.decrypted(raw)
 
 
@@ -264,8 +264,8 @@ def look_before_create(
     query, queries = doubt_queries(step, to_be_created(plan.journal.planned), lookup, plan.before)
     if not (query.imports or query.searches):
         return plan
-    place = services.files.inside(context.evidence, "before-create")
-    result = ask_provider(context, inputs, place, query)
+    directory = services.files.inside(context.evidence, "before-create")
+    result = ask_provider(context, inputs, directory, query)
 
     records = services.store.records() if query.searches else []
     managed = {(ref.type, ref.id) for record in records for ref in record.resources.inventory}

@@ -62,8 +62,8 @@ class StepAttempt:
         self._resolved = inputs.resolved_text(session.deployment, self.services.key)
         self._resolved_digest = content_digest(self._resolved.encode())
         # Inputs that are those of the earlier entry are stored already.
-        place = self.evidence.relative_to(session.directory).as_posix()
-        own, record = f"runs/{session.run_id}/{place}/{_RESOLVED}", prepared.record
+        path = self.evidence.relative_to(session.directory).as_posix()
+        own, record = f"runs/{session.run_id}/{path}/{_RESOLVED}", prepared.record
         same = record is not None and record.resolved_inputs_digest == self._resolved_digest
         earlier = record.resolved_inputs_file if record is not None and same else None
         self._resolved_file = earlier or own

@@ -44,7 +44,7 @@ def plan_imports(
     caller removes its file.
     """
     services, prepared = runner.services, runner.steps.prepared[name]
-    place = f"imports-{services.ids.entry_id()[:8]}"
+    directory = f"imports-{services.ids.entry_id()[:8]}"
     with services.workdirs.with_files(prepared.work_dir, ProviderQuery(imports).files({})):
         return plan_step(
             services,
@@ -52,7 +52,7 @@ def plan_imports(
             inputs,
             replace(runner.options.plan, targets=tuple(imports)),
             direction="apply",
-            evidence=services.files.inside(runner.steps.evidence(name), place),
+            evidence=services.files.inside(runner.steps.evidence(name), directory),
             check=partial(check_state, serial_may_fall=True, may_be_missing=True),
             missing_objects="doubted",
         )

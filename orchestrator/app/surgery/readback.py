@@ -270,8 +270,8 @@ def _ask(
             at: str(ref.id) if at in several else import_id_of(prepared.step, ref, lookup)
             for at, ref in batch.items()
         }
-        place = runner.services.files.inside(evidence, f"destroyed-{len(answers)}")
-        result = ask_provider(context, inputs, place, ProviderQuery(imports)).imports
+        directory = runner.services.files.inside(evidence, f"destroyed-{len(answers)}")
+        result = ask_provider(context, inputs, directory, ProviderQuery(imports)).imports
         for at, ref in batch.items():
             answers[ref] = _answer_here(context, record, ref, result[at])
         remaining = [ref for ref in remaining if ref not in answers]

@@ -320,8 +320,8 @@ def _check_pushable(
 def _set_aside(runner: StepRunner, name: str, why: str) -> None:
     services, file = runner.services, _errored_state_file(runner, name)
     assert file is not None, "there is one to set aside"
-    place = services.workdirs.set_aside(file, runner.steps.evidence(name))
-    services.note(f"errored.tfstate is {why}; the file is kept as {place}", step=name)
+    saved = services.workdirs.set_aside(file, runner.steps.evidence(name))
+    services.note(f"errored.tfstate is {why}; the file is kept as {saved}", step=name)
 
 
 def _errored_state_file(runner: StepRunner, step: str) -> Path | None:

@@ -255,9 +255,9 @@ class Resolved(Struct, frozen=True):
         Return the secrets by leaf: a sensitive map or list is expanded into its leaves.
         """
         origins: dict[ValuePath, str] = {}
-        for place, origin in self.secrets.items():
-            for leaf in _leaves(self.at(place).value):
-                origins[place + leaf] = origin
+        for path, origin in self.secrets.items():
+            for leaf in _leaves(self.at(path).value):
+                origins[path + leaf] = origin
         return origins
 
 

@@ -283,8 +283,8 @@ def literal_credentials(step: Step) -> dict[str, Json]:
     path.
     """
     return {
-        ".".join((place, *map(str, path))): value
-        for place, template in _settings(step).items()
+        ".".join((name, *map(str, path))): value
+        for name, template in _settings(step).items()
         for path, value in _literals(template)
         if is_credential(str(path[-1]) if path else "", value)
     }
@@ -297,10 +297,10 @@ def with_settings(step: Step, values: Mapping[str, Json]) -> Step:
     """
     if not values:
         return step
-    raws = {place: template.raw for place, template in _settings(step).items()}
+    raws = {path: template.raw for path, template in _settings(step).items()}
     for name, value in values.items():
-        place = max((p for p in raws if name.startswith(f"{p}.")), key=len)
-        raws[place] = _with_value(raws[place], name.removeprefix(f"{place}.").split("."), value)
+        path = max((p for p in raws if name.startswith(f"{p}.")), key=len)
+        raws[path] = _with_value(raws[path], name.removeprefix(f"{path}.").split("."), value)
     providers = {name: Template(raws[f"providers.{name}"]) for name in step.providers}
     backend = replace(step.backend, config=Template(raws["backend"]))
     return replace(step, backend=backend, providers=providers)

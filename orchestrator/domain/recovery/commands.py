@@ -398,9 +398,9 @@ def move_state(context: RecoveryContext, *options: str) -> str:
 
 
 def _target_command(context: RecoveryContext, verb: str, *words: str) -> str:
-    place = context.blueprint
-    target = f"{place.blueprint}/{place.environment}/{context.step}"
-    return shlex.join([*program(place), *verb.split(), target, *words])
+    blueprint = context.blueprint
+    target = f"{blueprint.blueprint}/{blueprint.environment}/{context.step}"
+    return shlex.join([*program(blueprint), *verb.split(), target, *words])
 
 
 def _window(record: OperationRecord) -> str:

@@ -225,11 +225,11 @@ class Layout:
         if (other.directory / LOCK_FILE).is_file():
             self._write_if_other(LOCK_FILE, read_regular(other.directory / LOCK_FILE))
 
-    def copy_place(self, place: Path) -> Path:
+    def copy_place(self, directory: Path) -> Path:
         """
         Return where `copy_to` puts the module's directory.
         """
-        return place / self.directory.relative_to(self._top)
+        return directory / self.directory.relative_to(self._top)
 
     def copy_to(self, place: Path, *, generated: bool = True) -> Path:
         """
@@ -331,11 +331,11 @@ def providers_are_there(installed: Path) -> bool:
     return all(path.exists() for path in (installed / "providers").glob("*/*/*/*/*"))
 
 
-def _link(source: str | Path, place: str | Path) -> None:
+def _link(source: str | Path, target: str | Path) -> None:
     """
     Hard-link a file that is only read, of a provider or a module; copy it if that fails.
     """
     try:
-        os.link(source, place)
+        os.link(source, target)
     except OSError:
-        shutil.copy2(source, place)
+        shutil.copy2(source, target)

@@ -80,10 +80,12 @@ class DirectoryWorkDirs:
 
     @contextlib.contextmanager
     def lock(self, blueprint: str, environment: str) -> Iterator[None]:
-        place = self._work / blueprint / environment
-        with _failure_in("init", place):
-            make_private(place)
-            descriptor = os.open(place / ".held", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        directory = self._work / blueprint / environment
+        with _failure_in("init", directory):
+            make_private(directory)
+            descriptor = os.open(
+                directory / ".held", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600
+            )
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -167,14 +169,14 @@ class DirectoryWorkDirs:
 
     def mark_initialised(self, root: WorkDir) -> None:
         layout = self._layout(root)
-        kind, place = self._in_force(layout, root.backend_type)
+        kind, address = self._in_force(layout, root.backend_type)
         # Before the note: a directory whose backend is another one must not pass for initialised.
-        if (kind, place) != (root.backend_type, root.location):
+        if (kind, address) != (root.backend_type, root.location):
             raise Invalid(
                 [
                     Problem(
-                        f"the backend in force after init is {kind} at {place}, and the blueprint "
-                        f"wants {root.backend_type} at {root.location}",
+                        f"the backend in force after init is {kind} at {address}, and the "
+                        f"blueprint wants {root.backend_type} at {root.location}",
                         Location(str(root.directory)),
                         "a backend or cloud block of the module wins over the blueprint's: "
                         "remove it from the module",
@@ -203,8 +205,8 @@ class DirectoryWorkDirs:
     def drop_state_backup(self, state: ProviderState) -> None:
         if state.backend != "local":
             return
-        place = self._project / state.location
-        backup = place.with_name(f"{place.name}.backup")
+        file = self._project / state.location
+        backup = file.with_name(f"{file.name}.backup")
         # The location is what a record says: only what is a copy of that very state is removed.
         with contextlib.suppress(OSError, ValueError):
             if parse_state(read_regular(backup)).lineage == state.lineage:
@@ -229,12 +231,12 @@ class DirectoryWorkDirs:
         keys = document.keys() & {"version", "encrypted_data"} if isinstance(document, dict) else ()
         return None if keys else path
 
-    def set_aside(self, file: Path, place: Path) -> Path:
-        target = place / file.name
+    def set_aside(self, file: Path, directory: Path) -> Path:
+        target = directory / file.name
         number = 1
         while target.exists():  # of an earlier attempt: both are evidence
             number += 1
-            target = place / f"{number}-{file.name}"
+            target = directory / f"{number}-{file.name}"
         with _failure_in("surgery", file):
             file.chmod(0o600)
             shutil.move(file, target)
@@ -360,7 +362,9 @@ class DirectoryWorkDirs:
         with contextlib.suppress(OSError):  # the next one has to do it again
             write_private(root.directory / ".terraform" / _COMPOSED_KEY, root.init_key.encode())
 
-    def _link_composed_init(self, place: Path, modules: Mapping[str, WorkDir], key: str) -> bool:
+    def _link_composed_init(
+        self, directory: Path, modules: Mapping[str, WorkDir], key: str
+    ) -> bool:
         """
         Link the init of the previous composed root into this one. Returns whether that root was the
         same and its plan succeeded; this one must prove itself again.
@@ -374,7 +378,7 @@ class DirectoryWorkDirs:
         else:
             shutil.rmtree(shared, ignore_errors=True)
             make_private(shared)
-        (place / ".terraform").symlink_to(shared)
+        (directory / ".terraform").symlink_to(shared)
         return same
 
     def _in_force(self, layout: Layout, backend_type: str) -> tuple[str, str]:
@@ -404,14 +408,14 @@ class DirectoryWorkDirs:
 
 
 @contextlib.contextmanager
-def _failure_in(phase: str, place: Path, what: str = "") -> Iterator[None]:
+def _failure_in(phase: str, directory: Path, what: str = "") -> Iterator[None]:
     """
     Convert errors of the file system to EngineFailed in a phase.
     """
     try:
         yield
     except OSError as exc:
-        message = f"{what}{exc.filename or place}: {exc.strerror}"
+        message = f"{what}{exc.filename or directory}: {exc.strerror}"
         raise EngineFailed(phase, message) from exc
 
 
@@ -455,9 +459,9 @@ def not_composable(snapshot: Snapshot) -> str:
         rest = _READS.sub("", _LOCAL_MODULE.sub("", text))
         if _LISTS.search(text):
             return f"{entry.path} lists the files of its own directory"
-        place = _COMPOSED.search(rest)
-        if place:
-            return f"{entry.path} uses {place[0]}"
+        reference = _COMPOSED.search(rest)
+        if reference:
+            return f"{entry.path} uses {reference[0]}"
         elsewhere = _ELSEWHERE.search(rest)
         if elsewhere:
             return f"{entry.path} may use {elsewhere[0]}...) with a path from its root"
