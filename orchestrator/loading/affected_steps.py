@@ -12,9 +12,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from orchestrator.domain.blueprint.blueprint import Deployment, ModuleHook, Step
+from orchestrator.domain.blueprint.blueprint import Deployment, Step
 from orchestrator.domain.blueprint.yaml_tree import parse_document
-from orchestrator.domain.target import HOOK_KINDS
 from orchestrator.errors import Invalid, Usage
 from orchestrator.project import FILE
 
@@ -124,9 +123,7 @@ def module_places(step: Step) -> Iterator[str]:
     """
     Yield the directories that the modules of a step and its hooks consist of.
     """
-    hooks = (step.hook(kind) for kind in HOOK_KINDS)
-    roots = [step, *(hook.root for hook in hooks if isinstance(hook, ModuleHook))]
-    for root in roots:
+    for root in step.roots():
         yield from (root.module.directory, *root.module.local_modules)
         if root.module.package is not None:
             yield root.module.package

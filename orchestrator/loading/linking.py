@@ -99,6 +99,8 @@ class StepLinker(Struct, frozen=True):
             }
             for name, step in steps.items():
                 self._check_references(step, modules)
+                for root in step.roots():
+                    self._check_behaviour(root)
                 for hook in hooks[name].values() if len(graph) else ():
                     _check_hook(hook, step, modules, graph, problems)
         _check_order(hooks, graph, problems)
@@ -195,7 +197,14 @@ class StepLinker(Struct, frozen=True):
         general = ReferenceRules("a step", inputs=declared, steps=modules, itself=step.name)
         for template in (*step.inputs.values(), *step.providers.values()):
             general.check(template, problems)
-        module = modules[step.name]
+
+    def _check_behaviour(self, step: Step) -> None:
+        """
+        Add a problem for each reference in a step's checks and provider queries, or those of the
+        module of its hook, that they may not use, and for each setting of a check that is wrong.
+        """
+        problems = self.reading.problems
+        module = None if step.module is _UNREAD else step.module
         variables = module.variables if module else step.inputs
         for what, templates in (("identity", step.identity), ("search", step.search)):
             rules = ReferenceRules(what, inputs=variables, each_key=True)

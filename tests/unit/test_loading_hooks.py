@@ -110,6 +110,35 @@ def test_an_outline_tells_which_actions_a_step_declares(project: ProjectOnDisk) 
 
 
 @pytest.mark.parametrize(
+    ("behaviour", "said"),
+    [
+        ("verify:\n  - tcp: {host: '${outputs.hots}', port: 22}", "has no output 'hots'"),
+        ("verify:\n  - tcp: {host: '${inputs.ran}', port: 22}", "there is no input 'ran'"),
+        ("identity: {aws_s3_bucket.b: '${inputs.ran}'}", "there is no input 'ran'"),
+        ("verify:\n  - tcp: {host: a, port: many}", "tcp: "),
+    ],
+)
+def test_what_is_wrong_in_the_behaviour_of_a_hooks_module(
+    project: ProjectOnDisk, behaviour: str, said: str
+) -> None:
+    """
+    The ``module.yaml`` of a hook's module is checked as that of a step, before anything runs.
+    """
+    project.write("modules/archive/module.yaml", behaviour + "\n")
+    project.blueprint(
+        """
+        steps:
+          db:
+            module: ../modules/db
+            inputs: {size: 3}
+            before_destroy: {module: ../modules/archive, inputs: {arn: "${outputs.arn}"}}
+        """
+    )
+    problems = project.problems()
+    assert any(said in problem and "module.yaml" in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
     ("step", "said"),
     [
         ("compensate: drain", "9:17: compensate of step 'db' must be a map, not text"),
