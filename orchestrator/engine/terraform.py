@@ -29,7 +29,7 @@ from orchestrator.engine.process.call_files import (
     failure_reason,
     identity_seed,
 )
-from orchestrator.engine.process.child import Child, Question, ReadingChild, ShutdownLadder
+from orchestrator.engine.process.child import ApprovalPrompt, Child, ReadingChild, ShutdownLadder
 from orchestrator.engine.process.environment import filling_plugin_cache, plugin_cache
 from orchestrator.engine.process.identity import SystemProcesses
 from orchestrator.engine.process.wrapper import (
@@ -97,7 +97,7 @@ class TerraformEngine:
         self._asked_in = Path.cwd()
         self._told: dict[Path, EngineInfo] = {}
         self._small_files = threading.Lock()  # read one after the other sooner than side by side
-        self._waiting: dict[Path, tuple[Question, ShutdownLadder, Transcript]] = {}
+        self._waiting: dict[Path, tuple[ApprovalPrompt, ShutdownLadder, Transcript]] = {}
         self.info = info
         self._environment = dict(environment)
         self._processes = SystemProcesses()
@@ -151,16 +151,16 @@ class TerraformEngine:
             if not isinstance(request, PlanAndAsk) or not isinstance(child, Child):
                 return self._end(files, child, ladder, transcript, observe)
             ladder.restart(timeout=None)  # a plan takes the time that it takes
-            question = Question(files.text, child)
-            over = _watch(child, ladder, transcript, question.observe, question)
-            if over and not question.is_passed_over:
+            prompt = ApprovalPrompt(files.text, child)
+            over = _watch(child, ladder, transcript, prompt.observe, prompt)
+            if over and not prompt.is_passed_over:
                 result = self._end(files, child, ladder, transcript, observe)
                 self._withdraw(files)
                 return result
-            if question.is_passed_over:
+            if prompt.is_passed_over:
                 files.end_waiting()
             opened.pop_all()
-            self._waiting[files.identity] = question, ladder, transcript
+            self._waiting[files.identity] = prompt, ladder, transcript
             return replace(transcript.result(None), waits=True)
 
     def _answer(
@@ -173,19 +173,19 @@ class TerraformEngine:
     ) -> CallResult:
         if files.identity not in self._waiting:
             return NEVER_STARTED
-        question, ladder, transcript = self._waiting[files.identity]
+        prompt, ladder, transcript = self._waiting[files.identity]
         approved = isinstance(request, Approve) and not stop.stopping
-        if approved and not question.is_passed_over:
+        if approved and not prompt.is_passed_over:
             try:
                 files.end_waiting()
             except OSError as exc:
                 raise EngineFailed("engine", f"cannot note the approval: {exc}") from exc
         del self._waiting[files.identity]
         with contextlib.closing(transcript):
-            dead = not question.is_passed_over and question.child.wait(0)
-            question.child.answer("yes" if approved else "no")
+            dead = not prompt.is_passed_over and prompt.child.wait(0)
+            prompt.child.answer("yes" if approved else "no")
             ladder.restart(files.spec.timeout)
-            result = self._end(files, question.child, ladder, transcript, observe)
+            result = self._end(files, prompt.child, ladder, transcript, observe)
         if dead:  # whatever ended it, it was told nothing
             result = replace(result, complete=True)
         if isinstance(request, Cancel):
@@ -383,15 +383,15 @@ def _watch(
     ladder: ShutdownLadder,
     transcript: Transcript,
     observe: Callable[[Message], None],
-    question: Question | None = None,
+    prompt: ApprovalPrompt | None = None,
 ) -> bool:
     """
     Follow a call until it ends or asks for approval. Returns whether it has ended.
     """
-    poll = _POLL if question is None else _QUESTION_POLL
+    poll = _POLL if prompt is None else _QUESTION_POLL
     over = False
     try:
-        while not over and not (question is not None and question.is_due()):
+        while not over and not (prompt is not None and prompt.is_due()):
             over = child.wait(poll) or ladder.engine_abandoned()
             for message in transcript.more():
                 observe(message)

@@ -250,7 +250,7 @@ def _loader(key: Mapping[str, Any]) -> tuple[str, str]:
             raise StoreUnavailable(f"credentials of type {other!r} are not known")
 
 
-class _Answer(NamedTuple):
+class _Response(NamedTuple):
     status: int
     headers: Mapping[str, str]
     data: bytes
@@ -263,13 +263,13 @@ def _request(
     headers: Mapping[str, str] | None = None,
     timeout: float | None = None,
     **_: Any,
-) -> _Answer:
+) -> _Response:
     """
     Make a request as Google's library expects from its transport.
     """
     request = urllib.request.Request(url, body, dict(headers or {}), method=method)
     try:
         with urllib.request.build_opener().open(request, timeout=timeout or TIMEOUT) as answer:
-            return _Answer(answer.status, dict(answer.headers), answer.read())
+            return _Response(answer.status, dict(answer.headers), answer.read())
     except urllib.error.HTTPError as exc:
-        return _Answer(exc.code, dict(exc.headers), exc.read())
+        return _Response(exc.code, dict(exc.headers), exc.read())

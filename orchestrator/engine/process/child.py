@@ -412,7 +412,7 @@ _TAIL = 200  # bytes, more than the question has
 _PATIENCE = 5.0  # seconds from the summary of the plan to the question
 
 
-class Question:
+class ApprovalPrompt:
     """
     Detects whether an apply waits for approval, by its text in ``file`` and its messages. A
     question in unknown words is answered no.
