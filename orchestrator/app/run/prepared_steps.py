@@ -129,6 +129,7 @@ class PreparedSteps:
         self.records: dict[str, OperationRecord | None] = {}
         self._outputs: dict[str, Mapping[str, StateOutput]] = {}
         self._all_records: list[OperationRecord] | None = None  # of the whole store, once needed
+        self._all_records_lock = threading.Lock()
         self.values = StepValues(
             services,
             deployment,
@@ -226,8 +227,9 @@ class PreparedSteps:
         root, engine = self._laid_out(step, bound, module, lookup)
         bindings = StateBindings()
         if bound is None or bound.status in NOTHING_THERE:
-            if self._all_records is None:
-                self._all_records = services.store.records()
+            with self._all_records_lock:  # steps are prepared side by side: all are read once
+                if self._all_records is None:
+                    self._all_records = services.store.records()
             bindings = StateBindings.of(self._all_records, target, services.actor.host)
             address = (root.backend_type, root.location, services.workspace)
             bindings.check(str(target), place=address)
