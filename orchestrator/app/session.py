@@ -23,6 +23,7 @@ from orchestrator.domain.record.run_record import (
     Completed,
     InFlight,
     Lease,
+    RunChanges,
     RunRecord,
     StepRun,
     StepRunChanges,
@@ -100,12 +101,12 @@ class Session:
             self._destroys += more
             return self._destroys - more
 
-    def update_run(self, **changes: object) -> None:
+    def update_run(self, **changes: Unpack[RunChanges]) -> None:
         """
         Change fields of the run record, which is written later.
         """
         with self._lock:
-            self.run = self.run.model_copy(update=changes)
+            self.run = self.run.model_copy(update={**changes})
 
     def update_row(self, step: str, **changes: Unpack[StepRunChanges]) -> StepRun:
         """

@@ -144,6 +144,19 @@ class RunRecord(RecordModel):
         return self.model_dump_json(by_alias=True, indent=2)
 
 
+class RunChanges(TypedDict, total=False):
+    """
+    The fields of a `RunRecord` that change while the run goes on.
+    """
+
+    deployment: str
+    steps: tuple[StepRun, ...]
+    orphaned: tuple[str, ...]
+    ended_at: datetime
+    exit_code: int
+    error: Fault | None
+
+
 class ProcessIdentity(RecordModel):
     """
     A process, identified despite pid reuse. ``started`` is in kernel clock ticks since boot.
