@@ -87,7 +87,7 @@ class Layout:
             for path in former_notes.iterdir():
                 path.replace(self._notes / path.name)
             former_notes.rmdir()
-        notes = self.read_note("layout") or {}
+        notes = self._read_layout()
         fresh = (
             notes.get("snapshot") == snapshot.digest
             and all(self._mark(path) == mark for path, mark in notes.get("files", {}).items())
@@ -237,7 +237,7 @@ class Layout:
         installed, and return the module's directory in the copy. ``place`` is private.
         """
         directory = self.copy_place(place)
-        notes = self.read_note("layout") or {}
+        notes = self._read_layout()
         files = {self._top / path: place / path for path in notes.get("files", {})}
         for parent in {directory, *(path.parent for path in files.values())}:
             parent.mkdir(parents=True, exist_ok=True)
@@ -284,6 +284,14 @@ class Layout:
             except (OSError, ValueError):
                 return None  # never written, or damaged: lay out and init again
         return self._read[name]
+
+    def _read_layout(self) -> Mapping[str, Json]:
+        """
+        Return the note of what was laid out; empty if it is missing or damaged.
+        """
+        notes = self.read_note("layout")
+        is_whole = isinstance(notes, dict) and isinstance(notes.get("files", {}), dict)
+        return notes if is_whole else {}
 
     def _mark(self, path: str) -> list[int] | None:
         """
